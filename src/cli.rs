@@ -101,8 +101,8 @@ enum Command {
     /// Run the daemon: read the configured channels and deliver events.
     ///
     /// Verified events go to the configured sinks, and logs go to standard error. On SIGTERM or SIGINT, the daemon
-    /// finishes and records the current batch, then exits. A second signal ends it at once. On SIGHUP, it reads the
-    /// configuration and the secrets again.
+    /// finishes and records the current batch, then exits. A second signal ends it at once. On SIGHUP, the daemon reads
+    /// the configuration and the secrets again.
     Run,
     Demo(trial::demo::Args),
     Init(Box<trial::init::Args>),
@@ -139,9 +139,9 @@ enum Command {
     WaitWatcher(prove::wait_watcher::Args),
     /// Simulate the channel events service over HTTP.
     ///
-    /// Prints one JSON line when it accepts connections: base_url, api_key, org_id, workflow_owner, valid_signers,
-    /// min_required_signatures, channels (their ids) and watchers (the watcher ids of each channel). Runs until it is
-    /// interrupted.
+    /// Prints one JSON line when the simulated service accepts connections: base_url, api_key, org_id, workflow_owner,
+    /// valid_signers, min_required_signatures, channels (their ids) and watchers (the watcher ids of each channel).
+    /// Runs until Ctrl-C.
     #[expect(clippy::doc_markdown, reason = "help texts contain plain names")]
     Simulate(simulator::Options),
     Schema(package::schema::Args),

@@ -3,9 +3,10 @@
 //! A page is as long as hundreds of events, and each page is a little longer or shorter than the last. A new allocation
 //! for each page fragments the heap, and memory then grows while a channel catches up.
 //!
-//! Measured with a lag of 50,000 events: at most 39 MiB with these buffers and the shared memory of `record::Lines`, and
-//! 44 MiB without both. With a lag of 100,000 events, mimalloc 2 and 3 use 118 to 129 MiB without both, and mimalloc 3 uses
-//! 125 MiB with both. jemalloc needs `make` to build, which a machine with a Rust toolchain and a C compiler may not have.
+//! Measured with a lag of 50,000 events: at most 39 MiB with these buffers and the shared memory of `record::Lines`,
+//! and 44 MiB with neither. With a lag of 100,000 events, the allocators mimalloc 2 and 3 use 118 to 129 MiB with
+//! neither, and mimalloc 3 uses 125 MiB with both. jemalloc is not used, because its build needs `make`, which a
+//! machine with a Rust toolchain and a C compiler may not have.
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -29,7 +30,7 @@ const LARGEST: usize = 2 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
-/// A body, as far as it has been read. Its buffer is returned when its last slice is dropped.
+/// A body, as far as it has been read. The buffer becomes reusable when the last slice of the body is dropped.
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) bytes: Vec<u8>,
@@ -38,8 +39,8 @@ pub(super) struct Body {
 }
 
 impl Buffers {
-    /// An empty body. `announced` is its announced length, or zero if the length is unknown. Fails if memory
-    /// for it is not available.
+    /// An empty body. `announced` is its announced length, or zero if the length is unknown. Fails if memory for this
+    /// length is not available.
     pub(super) fn body(self: &Arc<Self>, announced: usize, reserved: Reserved) -> Result<Body, ApiError> {
         let may_be_long = announced == 0 || announced >= LONG;
         let bytes = if may_be_long { lock(&self.0).pop().unwrap_or_default() } else { Vec::new() };

@@ -30,7 +30,7 @@ pub enum ApiError {
     #[error("the channel does not exist or is archived ({0})")]
     ChannelGone(ErrorResponse),
     /// 404 on one event or watcher. [`ErrorResponse::code`], if present, tells whether the channel itself is gone.
-    #[error("the channel does not contain this ({0})")]
+    #[error("the channel does not contain the requested event or watcher ({0})")]
     NotFound(ErrorResponse),
     /// Any other 4xx: the service will refuse the same request again until the key, the settings or the service change.
     #[error("the service refused the request ({0}){advice}", advice = .0.advice())]
@@ -42,8 +42,8 @@ pub enum ApiError {
     /// A 5xx or a network error: retry after a wait.
     #[error(transparent)]
     Transient(TransientError),
-    /// Memory for the complete answer is not available: request fewer events. `bytes` is the announced length, or twice
-    /// the length that has arrived.
+    /// Memory for the complete answer is not available: request fewer events. `bytes` is the expected length: the
+    /// announced length or, if memory ran out while the body arrived, twice the length that has arrived, as a guess.
     #[error("{}", too_long(*bytes))]
     TooLong { bytes: usize },
     /// The response does not answer the request, because of a proxy or a defect of the service. A retry may help.
@@ -89,8 +89,8 @@ pub struct ErrorResponse {
 }
 
 impl ErrorResponse {
-    /// Reads the envelope as far as possible, and whether it is one. `type` and `code` may be missing, but not both. All
-    /// other fields may be missing or new.
+    /// Returns the parts of the envelope that can be read, and whether the body is an envelope. An envelope has a
+    /// `type` or a `code`, or both. All other fields may be missing or new.
     pub(super) fn read(status: u16, body: &[u8], key: &str) -> (Self, bool) {
         let envelope: Value = serde_json::from_slice(body).unwrap_or_default();
         let field = |name, bound| envelope.get(name)?.as_str().and_then(|text| presentable(text, key, bound));

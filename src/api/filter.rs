@@ -57,7 +57,7 @@ pub struct Filter {
 /// Bounds on when an event was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub struct Created {
-    /// Created after this time: RFC 3339, Unix seconds, or such as 1h for that long ago.
+    /// Created after this time: RFC 3339, Unix seconds, or a duration such as 1h, which means that long ago.
     #[arg(long = "created-gt", value_name = "TIME", value_parser = net::time::seconds)]
     pub gt: Option<i64>,
     /// Created at this time or later.
@@ -108,11 +108,11 @@ impl Filter {
     }
 
     /// Checks that every filter applies to at least one of the searched types. Without types all filters apply, and the
-    /// service decides about types that are unknown here.
+    /// service decides about types that this version does not know.
     ///
-    /// The service's documentation does not say whether a filter must apply to all of several types. This check accepts a
-    /// filter that applies to one of them. If the service refuses the filter, the caller sees the reason. If this check
-    /// refused it by mistake, the caller could not use it at all.
+    /// The service's documentation does not say whether a filter must apply to all of several types. This check accepts
+    /// a filter that applies to one of them. If the service refuses the filter, the caller sees the reason. If this
+    /// check refused the filter by mistake, the caller could not use the filter at all.
     ///
     /// # Errors
     /// Names the first filter that does not apply, and the types that it applies to.

@@ -51,9 +51,10 @@ pub use page::{MAX_PAGE, MAX_RECORDS, Page, Watcher};
 
 use buffers::Buffers;
 
-/// The smallest page that is requested if memory is short. If a page is limited to one event, it is unclear whether
-/// that event is the whole range or only the newest event of a longer range. Requests start one offset early. If the
-/// service includes that offset in its answer, a page of two events may contain nothing new.
+/// The smallest page that is requested if memory is short. One event is too few: it is unclear whether this event is
+/// the whole range or only the newest event of a longer range. Two events are too few because each request starts one
+/// offset early. If the service includes this offset in its answer, a page of two events may contain only events that
+/// are already known.
 pub const SMALLEST_PAGE: u16 = 3;
 
 /// The connection settings of the service.
@@ -102,7 +103,7 @@ impl Client {
     }
 
     /// Reads a page of a channel's newest events, or of the events after `offset`. The section "`offset` on poll" of
-    /// spec/wire.md lists what is unknown about this parameter. `limit` is 1 to 200. A page of more than
+    /// spec/wire.md lists the open questions about this parameter. `limit` is 1 to 200. A page of more than
     /// [`SMALLEST_PAGE`] events is read only as far as memory is free. A smaller page waits for memory. A single event
     /// may exceed the memory limit.
     ///
@@ -164,8 +165,8 @@ impl Client {
         Ok(Watcher::read(&body)?)
     }
 
-    /// Sends a health check, or a poll of a channel. If the answer is an error or is not JSON, returns an excerpt of
-    /// its body for an operator.
+    /// Sends a poll of the channel, or a health check if `channel` is `None`. If the answer is an error or is not JSON,
+    /// returns an excerpt of its body for an operator.
     pub async fn refusal(&self, channel: Option<ChannelId>) -> Option<String> {
         let request = match channel {
             None => self.get(&["health-check"]),

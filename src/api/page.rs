@@ -74,7 +74,8 @@ impl Page {
             let (offset, id) = RawEvent::place(record).ok_or_else(|| no_offset(index))?;
             if events.last().is_some_and(|above| above.offset <= offset) {
                 return Err(InvalidResponse(
-                    format!("record {index} of the page is not below the one before it").into(),
+                    format!("the offset of record {index} of the page is not below the offset of the record before it")
+                        .into(),
                 ));
             }
             events.push(RawEvent { offset, id, json });
@@ -132,8 +133,8 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, InvalidResponse> {
     })
 }
 
-/// Reads the records of a page. Keeps at most one more than [`MAX_RECORDS`], which is enough to detect that the
-/// page has too many.
+/// Reads the records of a page. Keeps at most one more than [`MAX_RECORDS`], which is enough to detect that the page
+/// has too many records.
 fn records<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'de RawValue>, D::Error> {
     struct Each;
 

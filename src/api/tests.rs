@@ -148,8 +148,16 @@ async fn an_answer_that_is_not_a_page_is_malformed_with_the_reason() {
         (200, r#"{"events":[],"has_more":null}"#, "the answer does not have the documented shape"),
         (200, r#"{"events":[],"events":[],"has_more":false}"#, "the answer does not have the documented shape"),
         (200, r#"{"events":[{}],"has_more":false}"#, "record 0 of the page has no readable offset"),
-        (200, &PAGE.replace('3', "5"), "record 1 of the page is not below the one before it"),
-        (200, &PAGE.replace('3', "6"), "record 1 of the page is not below the one before it"),
+        (
+            200,
+            &PAGE.replace('3', "5"),
+            "the offset of record 1 of the page is not below the offset of the record before it",
+        ),
+        (
+            200,
+            &PAGE.replace('3', "6"),
+            "the offset of record 1 of the page is not below the offset of the record before it",
+        ),
         (200, &many, "the page has too many records"),
         (304, "", "the service answered with a redirect (HTTP 304), which is never followed: is api.base_url correct?"),
         (600, "", "the service answered with the unexpected status 600"),
@@ -207,7 +215,10 @@ async fn the_envelopes_message_reaches_the_operator() {
     let body = r#"{"type":"NOT_FOUND","code":"WATCHER_NOT_FOUND","message":"gone\nfor good"}"#;
     let (client, _server) = answering(404, body).await.client_and_server();
     let error = client.watcher(channel(), event_id().0).await.unwrap_err();
-    assert_eq!(error.to_string(), "the channel does not contain this (HTTP 404 WATCHER_NOT_FOUND: gone for good)");
+    assert_eq!(
+        error.to_string(),
+        "the channel does not contain the requested event or watcher (HTTP 404 WATCHER_NOT_FOUND: gone for good)"
+    );
     let ApiError::NotFound(answer) = error else { panic!("{error:?}") };
     assert_eq!(answer.code.as_deref(), Some("WATCHER_NOT_FOUND"));
 }

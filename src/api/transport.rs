@@ -83,7 +83,7 @@ impl Client {
     ) -> Result<Bytes, ApiError> {
         let mut reserved = self.memory.free();
         loop {
-            let (request, had) = (request.try_clone().expect("it has no body"), reserved.bytes());
+            let (request, had) = (request.try_clone().expect("the request has no body"), reserved.bytes());
             match self.send(request, missing, reserved).await {
                 Err(ApiError::TooLong { bytes }) if had < self.longest() => {
                     reserved = self.memory.reserve(bytes.min(self.longest())).await;
@@ -99,7 +99,7 @@ impl Client {
         request: &RequestBuilder,
         missing: fn(ErrorResponse) -> ApiError,
     ) -> Result<Bytes, ApiError> {
-        let again = || request.try_clone().expect("it has no body");
+        let again = || request.try_clone().expect("the request has no body");
         match self.send(again(), missing, self.memory.free()).await {
             Err(ApiError::TooLong { bytes }) if bytes < self.longest() => {
                 let _alone = self.memory.alone().await;
@@ -157,7 +157,8 @@ impl Client {
                 return Err(ApiError::TooLong { bytes: bound });
             }
             body.extend(&chunk)?;
-            // Decompressed data is usually ready and rarely waits for the network.
+            // Without this, the loop would rarely yield, because decompressed data is usually ready and seldom waits
+            // for the network.
             if body.bytes.len() / GIVE_WAY > (body.bytes.len() - chunk.len()) / GIVE_WAY {
                 yield_now().await;
             }
@@ -166,7 +167,8 @@ impl Client {
     }
 }
 
-/// The base URL without trailing slashes. A URL with a user would send a second set of credentials.
+/// The base URL without trailing slashes. A URL with a user is refused, because the user would be sent as a second set
+/// of credentials.
 fn base(mut url: Url) -> Result<Url, SettingsError> {
     let plain = matches!(url.scheme(), "http" | "https")
         && url.has_host()
@@ -183,7 +185,7 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
 }
 
 fn broken(error: reqwest::Error) -> ApiError {
-    // The operator knows the address. In the message it would only hide the cause in a long line.
+    // The message omits the address: the operator knows it, and it would only hide the cause in a long line.
     let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
     let error = error.without_url();
     if error.is_decode() && http::find::<io::Error>(&error).is_some_and(|it| it.kind() == io::ErrorKind::InvalidData) {

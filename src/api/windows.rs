@@ -7,8 +7,8 @@
 //!
 //! * **Complete windows.** A window whose page is cut off is halved. If the events of one second fill a page, this is
 //!   an error.
-//! * **The order is by offset, not by time.** An event is returned when everything that was created within the next
-//!   [`SKEW`] seconds has been seen. An event that arrives even later is an error.
+//! * **The order is by offset, not by time.** An event is returned only after the walk has seen [`SKEW`] more seconds
+//!   beyond the event's window. If an event then appears whose offset should have come earlier, this is an error.
 //! * **Bounded.** Memory contains one page and the events of [`SKEW`] seconds, or of fewer seconds if the events are
 //!   large.
 //! * **No I/O.** The caller requests each window from the service and passes the page to the walk.
@@ -28,7 +28,8 @@ pub const END_OF_TIME: i64 = 1 << 33;
 /// No event is created in this Unix second or earlier.
 pub const BEFORE_TIME: i64 = -1;
 
-/// If the events that are held back have more bytes than this, an eighth of [`SKEW`] is used instead of the whole.
+/// If the events that are read but not returned have more bytes than this, the walk waits only for an eighth of
+/// [`SKEW`].
 const HELD_BYTES: usize = 24 * 1024 * 1024;
 
 /// The direction of a walk in time.
@@ -44,9 +45,9 @@ pub enum Direction {
 /// A span of Unix seconds: later than `after`, and not later than `through`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The last second before it.
+    /// The last second before the window.
     pub after: i64,
-    /// Its last second.
+    /// The last second of the window.
     pub through: i64,
 }
 
@@ -63,7 +64,7 @@ pub enum InDoubt {
 #[derive(Debug)]
 pub struct Windows {
     direction: Direction,
-    /// The edge of the last window that was read: everything from the start to here has been seen.
+    /// The edge of the last window that was read: everything from the start of the walk to this second has been seen.
     seen: i64,
     end: i64,
     span: i64,
@@ -71,9 +72,9 @@ pub struct Windows {
     /// The service set `has_more` on a one-second window although the page was not full. From then on, `has_more` is
     /// ignored.
     has_more_says_nothing: bool,
-    /// The windows that are not settled: the end of each, and its last event.
+    /// For each window that is not settled: its edge, and the last offset in it.
     unsettled: VecDeque<(i64, WalkOffset)>,
-    /// The position up to which no event can be missing.
+    /// The offset up to which no event can be missing. Events up to this offset are *settled*, and can be returned.
     settled: Option<WalkOffset>,
     /// The end of the last settled window.
     settled_edge: i64,
@@ -112,7 +113,8 @@ impl Windows {
     }
 
     /// The window from the walk's position to `second`, or to the end of the walk if that comes first. While windows
-    /// are read again, the window also ends where they end. `None` if the walk is already there.
+    /// are read again, the window also ends where the earlier reading ended. `None` if the walk has already reached
+    /// this end.
     pub fn to(&self, second: i64) -> Option<Window> {
         let end = self.read_before.unwrap_or(self.end);
         let window = match self.direction {
@@ -219,8 +221,8 @@ impl Windows {
         ready
     }
 
-    /// The end of the offsets that the walk has completely covered: no event is missing between the start of the walk and
-    /// this offset.
+    /// The last offset that the walk has completely covered: no event is missing between the start of the walk and this
+    /// offset.
     pub fn settled(&self) -> Option<Offset> {
         Offset::new(self.settled?.abs())
     }

@@ -149,7 +149,7 @@ impl CommandError {
         Self(Exit::Failed, why.into())
     }
 
-    /// An error whose message and causes need no addition.
+    /// A failure whose message consists of the error and its causes, without an introduction.
     pub(super) fn by(error: &dyn Error) -> Self {
         Self::failed(Chain(error).to_string())
     }

@@ -85,7 +85,7 @@ impl Operator {
                 Err(StateError::InUse { .. }) if since.elapsed() < MAX_WAIT => tokio::time::sleep(LOOK_AGAIN).await,
                 Err(StateError::InUse { holder, .. }) => {
                     return Err(CommandError::failed(format!(
-                        "the state in {path} belongs to process {holder} now, which does not answer at its control socket: see its log, or stop it first"
+                        "the state in {path} is in use by process {holder}, but this process does not answer at its control socket: see the log of the process, or stop the process first"
                     )));
                 }
                 Err(error) => return Err(CommandError::by(&error)),

@@ -1,4 +1,4 @@
-//! Writes into the operator's file, and preserves its comments and its order.
+//! Writes into the operator's configuration file. The comments and the order of the keys are preserved.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,14 +17,14 @@ pub(crate) enum EditError {
     Io(#[from] io::Error),
     #[error("the file is not TOML")]
     Toml(#[from] toml_edit::TomlError),
-    #[error("the file has no table [channels.{0}]; set its `expect` where the channel is configured")]
+    #[error("the file has no table [channels.{0}]; set the `expect` table where the channel is configured")]
     Elsewhere(String),
     #[error("nothing was written: the configuration would be invalid with the lists: {0}")]
     Wrong(ConfigError),
 }
 
-/// Writes a channel's lists into a file, and nothing else. The whole file is replaced after the result was loaded without a
-/// mistake. After an error, the file did not change.
+/// Writes the `expect` lists of a channel into a file, and changes nothing else. The file is replaced only after the
+/// new text was loaded as a configuration without a mistake. After an error, the file is unchanged.
 pub(crate) fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Result<(), EditError> {
     // Replace the file itself, not a link to it.
     let file = fs::canonicalize(file)?;
@@ -33,7 +33,7 @@ pub(crate) fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Resul
     written.write_all(text.as_bytes())?;
     let (before, now) = (fs::metadata(&file)?, written.as_file().metadata()?);
     written.as_file().set_permissions(before.permissions())?;
-    // Root can edit a file that belongs to another user.
+    // The owner stays the same: root can edit a file that belongs to another user.
     if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
         fchown(written.as_file(), Some(before.uid()), Some(before.gid()))?;
     }

@@ -24,7 +24,7 @@ pub(crate) struct Setting {
     pub(crate) hidden: bool,
     #[serde(flatten)]
     pub(crate) origin: Origin,
-    /// The key whose value a channel inherits, because it has no value of its own.
+    /// The key whose value the channel inherits, because the channel sets no value itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inherits: Option<String>,
 }

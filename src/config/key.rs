@@ -22,12 +22,12 @@ impl Key {
         self.0.iter().try_fold(values, |table, name| table.as_dict()?.get(name))
     }
 
-    /// The last of its names.
+    /// The last name in the key.
     pub(crate) fn name(&self) -> &str {
         self.0.last().map_or("", String::as_str)
     }
 
-    /// The environment variable that sets it.
+    /// The environment variable that sets the value at this key.
     pub(crate) fn variable(&self) -> String {
         format!("{PREFIX}{}", self.0.join("__").replace('-', "_").to_ascii_uppercase())
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A name as it is compared with a variable: in lower case, with `_` instead of `-`.
+/// The form in which a name is compared with the name of a variable: in lower case, with `_` instead of `-`.
 pub(crate) fn plain(name: &str) -> String {
     name.to_ascii_lowercase().replace('-', "_")
 }

@@ -1,4 +1,4 @@
-//! Loads parts of the configuration, for commands that need no more than a part. A mistake elsewhere is not an error.
+//! Loads parts of the configuration, for commands that need only this part. A mistake in another part is not an error.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -56,7 +56,7 @@ pub(crate) fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, Con
     load_part(file, read_listen)
 }
 
-/// Loads where each of the two backends keeps its state, whichever is in use.
+/// Loads where each of the two backends stores the state. `state.backend` has no influence.
 pub(crate) fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, PostgresSettings), ConfigError> {
     load_part(file, state::read_both)
 }
@@ -103,7 +103,8 @@ fn read_part<T>(
 }
 
 /// Builds a verifier from the flags of `channeld verify`, with the rules and defaults of `[verification]`. Neither the
-/// file nor the environment is read. A flag is the key with `--` in front and `-` instead of `_`.
+/// file nor the environment is read. The name of a flag is the name of the key, with `--` in front and `-` instead of
+/// `_`.
 pub(crate) fn verification_from_flags<'a>(
     flags: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> Result<Verifier, ConfigError> {

@@ -121,7 +121,7 @@ impl DocumentedSettings {
         self.described(path, schema)
     }
 
-    /// One schema for each type.
+    /// One schema for each type of sink.
     fn sinks(&self, documented: &Map<String, Value>) -> Vec<Value> {
         let of_type = |word: &&str| {
             let name = format!("{ANY}-{word}");

@@ -24,7 +24,7 @@ pub fn object(shown: SettingsList) -> Value {
     shown.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The name and the text of a setting. Returns `None` if it is not set, or an empty list.
+/// The name and the text of a setting. Returns `None` if the setting is not set or is an empty list.
 pub fn row<'n>(name: &'n str, value: &Value) -> Option<(&'n str, String)> {
     let label = name.strip_suffix("_seconds").unwrap_or(name);
     let text = match value {

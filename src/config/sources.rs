@@ -1,9 +1,10 @@
-//! The sources of values: the compiled-in defaults, the operator's file, the environment. Each overrides the previous one.
+//! The sources of values: the compiled-in defaults, the operator's file, the environment. Each source overrides the
+//! previous one.
 //!
 //! # Invariants
 //!
-//! * **Text stays text.** A variable's value is not parsed here, unlike in figment's own reader of variables: an API key
-//!   that consists of digits is not a number.
+//! * **Text stays text.** A variable's value is not parsed here, so an API key that consists of digits does not become
+//!   a number. (figment's own reader of variables would parse it.)
 //! * **No values in errors.** The error for a file that is not TOML names the line and does not show it, because the line
 //!   may contain a secret.
 

@@ -1,4 +1,4 @@
-//! The tables of the configuration: one file for each reads its keys into the settings of another module.
+//! The tables of the configuration. Each file reads the keys of one or more tables into the settings of another module.
 
 pub(super) mod api;
 pub(super) mod channel;

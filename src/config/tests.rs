@@ -266,8 +266,7 @@ fn a_problem_above_the_channels_is_reported_once() {
     let text = format!("{}{more}", with("verification", "min_required_signatures", "11"));
     let error = load(&text, &[]).expect_err("eleven of ten");
     assert_eq!(keys_of(&error), ["verification.min_required_signatures"]);
-    let expected =
-        "11 signatures are required, but only 10 signers are listed; lower it, or list more in valid_signers";
+    let expected = "11 signatures are required, but only 10 signers are listed; lower this number, or list more signers in valid_signers";
     assert_eq!(error.problems[0].message, expected);
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name each field")]
 pub enum StateError {
-    /// Another process uses the directory. Its process id comes from the lock file, or is `unknown`.
+    /// Another process uses the directory. `holder` is the process id from the lock file, or `unknown`.
     #[error(
-        "{path} is in use by another channeld (process {holder}): stop that one, or give this one its own state.path"
+        "{path} is in use by another channeld (process {holder}): stop that process, or set another state.path for this one"
     )]
     InUse { path: String, holder: String },
     /// The state cannot be used in its present form. The text contains the reason and a remedy.
@@ -38,7 +38,7 @@ impl StateError {
     /// The state was written in a format that this version does not know.
     pub(super) fn unknown_format(found: &str, known: &str) -> Self {
         Self::Unusable(format!(
-            "the state has format {found}, but this version knows only {known}: run the version that wrote it, or a newer one"
+            "the state has format {found}, but this version knows only {known}: run the version that wrote the state, or a newer version"
         ))
     }
 }

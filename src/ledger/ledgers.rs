@@ -5,8 +5,9 @@
 //! * **One lease per channel.** A second [`claim`](Ledgers::claim) of a channel waits until the first lease has ended and
 //!   its commits are written.
 //! * **In order.** Effects reach the store in the order in which commits were applied.
-//! * **Durable before it answers.** [`LeasedLedger::commit`] returns when the store has the effects. Until then the ledger is
-//!   ahead of the store, and code that reads the ledger must not cause effects outside the process.
+//! * **Durable before it answers.** [`LeasedLedger::commit`] returns only after the store has persisted the effects.
+//!   Until then the ledger is ahead of the store, and code that reads the ledger must not cause effects outside the
+//!   process.
 //!
 //! # Cancellation
 //!
@@ -53,7 +54,7 @@ const MOVED_BYTES: usize = 8 << 20;
 pub struct Ledgers {
     /// The store, for access that needs no lease: bodies, channels, and losses.
     pub store: Arc<dyn Store>,
-    /// One lock per channel. The owner of the channel in this process holds it.
+    /// One lock per channel. It is locked while this process has the channel's lease.
     owners: Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<()>>>>,
     commits: mpsc::Sender<Request>,
     releases: mpsc::UnboundedSender<Lease>,
@@ -63,7 +64,7 @@ pub struct Ledgers {
     pub leases_taken: IntCounter,
     /// Leases that this process has lost.
     pub leases_lost: IntCounter,
-    /// The tasks that write. They end when this value is dropped.
+    /// The tasks that write to the store and release leases. The tasks end when this value is dropped.
     tasks: JoinSet<()>,
 }
 
@@ -75,7 +76,7 @@ pub type LedgerAndProofs = (LeasedLedger, Vec<Proof>);
 pub struct LeasedLedger {
     /// The right to run the channel.
     pub lease: Lease,
-    /// Shared, so that code that does not have the lease can read it.
+    /// Shared, so that code without the lease can read the ledger.
     pub ledger: Arc<Mutex<Ledger>>,
     store: Arc<dyn Store>,
     commits: mpsc::Sender<Request>,
@@ -95,8 +96,9 @@ impl Ledgers {
         Self { store, owners: Mutex::default(), commits, releases, writes, leases_taken, leases_lost, tasks }
     }
 
-    /// Acquires the lease of a channel and remembers up to `proofs` of its proofs. If this process already has the
-    /// lease, waits until it ends. Returns `None` if another process owns the channel.
+    /// Acquires the lease of a channel and loads its ledger, which remembers up to `proofs` delivered proofs. If this
+    /// process already has the lease, this method first waits until that lease ends. Returns `None` if another process
+    /// owns the channel.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -181,8 +183,8 @@ impl Ledgers {
     }
 
     /// Records that these proofs appeared in a channel. Returns the proofs that appeared in another channel first. See
-    /// [`Store::show`]. Waits while the store cannot be reached, because nothing could be recorded during that time
-    /// anyway.
+    /// [`Store::show`]. Waits while the store cannot be reached, because the channel could not record a delivery during
+    /// that time anyway.
     pub async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, EventLocation)> {
         loop {
             match self.store.show(channel, proofs).await {
@@ -236,7 +238,7 @@ impl LeasedLedger {
     /// Waits until the ledger satisfies a condition.
     pub async fn until(&self, mut holds: impl FnMut(&Ledger) -> bool) {
         loop {
-            // Created before the check, so that no later change is missed.
+            // `changed` is created before the check, so that no later change is missed.
             let changed = self.changed.notified();
             if holds(&self.ledger()) {
                 return;

@@ -4,13 +4,15 @@
 //! * `rules`: a [`Ledger`] is the state in memory. It is loaded when the lease of the channel is acquired. Only
 //!   [`Ledger::apply`] interprets a [`Commit`]: it returns the [`Effects`] that a [`Store`] must persist, or refuses the
 //!   commit.
-//! * `ledgers`: a [`LeasedLedger`] is the right to change a channel's ledger. The ledger cannot be changed without it.
+//! * `ledgers`: a [`LeasedLedger`] is the right to change a channel's ledger. Without this lease, the ledger cannot be
+//!   changed.
 //! * [`store`]: persists effects and does not interpret them.
 //!
 //! # Terms
 //!
 //! * To *claim* a channel is to acquire its lease and to load its ledger.
-//! * A channel *shows* a proof or a workflow if the service returns an event of the channel that contains it.
+//! * A channel *shows* a proof or a workflow if the service returns one of the channel's events with this proof or
+//!   workflow.
 //! * A lane has *passed* an event if its cursor is at the offset of the event or above.
 //! * In the names of items, `late` means pending. A pending event is `owed` to the lanes that have passed it.
 //!

@@ -1,4 +1,4 @@
-//! The rules of a ledger: the effect of each change on the state of a channel, and the entries that record it.
+//! The rules of a ledger: the effect of each change on the state of a channel, and the entries that record this state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,14 +39,14 @@ pub struct Ledger {
     proofs: Chunks,
     workflows: BTreeMap<WorkflowId, ShownWorkflow>,
     version: u64,
-    /// The result of [`held_back`](Self::held_back) for the events whose original location is recorded in the quarantine.
-    /// The store publishes it to other instances.
+    /// The result of [`held_back`](Self::held_back), limited to quarantined events whose `original` is recorded. The
+    /// store publishes this list to other instances.
     shown_before: Vec<QuarantinedDuplicates>,
 }
 
 impl Ledger {
-    /// Loads the entries of a channel. Also returns the proofs that the entries record as delivered, oldest first.
-    /// `proofs` is the number of proofs to remember.
+    /// Loads the entries of a channel. Also returns the proofs that the entries record as delivered, oldest first. The
+    /// ledger remembers at most `proofs` of them.
     ///
     /// # Errors
     /// If an entry cannot be read.
@@ -84,7 +84,7 @@ impl Ledger {
                 (Key::Summary, _) => {}
                 (key, _) => {
                     return Err(StateError::Damaged(format!(
-                        "an entry of `{}` is of another kind",
+                        "an entry of the table `{}` has a value of the wrong kind",
                         <&str>::from(Table::from(&key))
                     )));
                 }
@@ -97,7 +97,7 @@ impl Ledger {
     /// Applies a commit and returns the changes that a store must persist.
     ///
     /// # Errors
-    /// [`Refusal`] if a cursor would move back. The ledger is then unchanged.
+    /// [`Refusal`] if [`Change::Advance`] would move a cursor back. The ledger is then unchanged.
     pub fn apply(&mut self, commit: Commit) -> Result<Effects, Refusal> {
         let mut cursors = self.cursors.clone();
         for change in &commit.0 {
@@ -257,8 +257,8 @@ impl Ledger {
         self.quarantined.insert(key, facts);
     }
 
-    /// Makes a quarantined event pending for the lanes that have passed it. If no lane has passed the event and the event
-    /// is not pending already, it stays in the quarantine, because every lane will still read it in order.
+    /// Makes a quarantined event pending for the lanes that have passed it. If the event would then be pending for no
+    /// lane, it stays in the quarantine: every lane will still read it in order.
     fn release(&mut self, key: EventKey, mut late: PendingEvent, sinks: &[SinkName], changes: &mut Changes) {
         let Some(facts) = self.quarantined.get(&key) else { return };
         (late.bytes, late.received) = (facts.bytes, facts.received);
@@ -281,7 +281,8 @@ impl Ledger {
         }
     }
 
-    /// The proofs of quarantined events that another channel showed first, each with its location in that channel.
+    /// For each quarantined event whose proof another channel showed first: the digest of the proof, and the location
+    /// of the first event with this proof.
     pub fn shown_elsewhere(&self) -> Vec<(Digest, EventLocation)> {
         let shown = self.quarantined.values().filter_map(|facts| facts.original.zip(facts.digest.as_deref()));
         shown.filter_map(|(original, digest)| Some((digest_from(digest)?, original))).collect()
@@ -301,9 +302,9 @@ impl Ledger {
         }
     }
 
-    /// Quarantined events whose proofs belong to other channels, grouped by that channel. The ledger does not know the
-    /// location of every proof: for an event without a recorded original, `delivered_in` returns where the proof was
-    /// delivered.
+    /// The quarantined events whose proofs belong to another channel, grouped by that channel. For an event whose
+    /// `original` is not recorded, `delivered_in` is called. It returns the location at which the proof was delivered,
+    /// if it is known.
     pub fn held_back(&self, delivered_in: impl Fn(&Digest) -> Option<EventLocation>) -> Vec<QuarantinedDuplicates> {
         let mut first_in = BTreeMap::new();
         for facts in self.quarantined.values() {
@@ -393,7 +394,8 @@ impl Ledger {
         self.asked
     }
 
-    /// The difference between the service's history and the events that were read, until an operator accepts it.
+    /// The difference between the service's history and the events that were read, until an operator accepts the
+    /// service's history.
     pub fn contradiction(&self) -> Option<Contradiction> {
         self.contradiction
     }

@@ -51,7 +51,7 @@ pub struct Lease {
     pub channel: ChannelId,
     /// Grows with each claim. If two instances believe that they own the channel, the larger epoch wins.
     pub epoch: u64,
-    /// Fires when another instance has taken over the channel.
+    /// Fires when the lease is lost, for example because another instance has taken over the channel.
     pub lost: CancellationToken,
     /// The time until which the lease is in force. `None` if the lease never ends.
     pub(crate) term: Option<Arc<LeaseTerm>>,
@@ -100,20 +100,24 @@ pub enum Loss {
     Overtaken,
     /// After a failover, or after a backup was restored, the store has an older state of the channel than it
     /// acknowledged.
-    #[error("the database has lost commits: it has version {stored} of the channel, after it acknowledged {recorded}")]
+    #[error(
+        "the database has lost commits: it has version {stored} of the channel, but it acknowledged version {recorded}"
+    )]
     Behind { stored: u64, recorded: u64 },
     /// The store has a newer state of the channel than this instance, which is its only writer. This is a defect, or another
     /// program changed the store.
-    #[error("the database has version {stored} of the channel, and its only writer is at {version}")]
+    #[error(
+        "the database has version {stored} of the channel, but this instance, the only writer, is at version {version}"
+    )]
     Ahead { stored: u64, version: u64 },
 }
 
-/// The number of entries that were lost to a damaged store. Only the numbers are known.
+/// How many entries were lost because a store was damaged. Only their numbers are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostEntries {
     /// When the damage was last found, in RFC 3339 format.
     pub at: String,
-    /// Pending events. They are not lost for good: channeld reads them again.
+    /// Pending events. These events are not lost for good: channeld reads them again.
     pub late: u64,
     /// Quarantined events.
     pub quarantined: u64,
@@ -134,8 +138,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn entries(&self, channel: ChannelId) -> Result<Entries, StateError>;
 
     /// Persists the effects of several channels. Each channel has one element in `group`, and its effects are persisted
-    /// completely or not at all. Returns one outcome for each element, in the same order. The store keeps no copy of
-    /// the group: the caller moves unavailable effects to the next attempt.
+    /// completely or not at all. Returns one outcome for each element, in the same order. The store must not keep a
+    /// reference to the group after it returns: the caller then reuses unavailable effects for the next attempt without
+    /// a copy.
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<CommitOutcome>;
 
     /// The body that is stored under a key.
@@ -176,7 +181,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether other processes run channels of this store.
+    /// Whether other processes can run channels of this store.
     fn is_shared(&self) -> bool {
         false
     }

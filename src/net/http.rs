@@ -5,8 +5,8 @@
 //! # Invariants
 //!
 //! * **No redirects.** Keys and events go only to the configured server.
-//! * **One list of authorities.** The authorities that an operator names replace the system's. A certificate of a public
-//!   authority is then not accepted.
+//! * **One list of authorities.** If an operator names authorities, they replace the system's authorities: a
+//!   certificate of a public authority is then not accepted.
 //! * **Public means every address.** If only public addresses are allowed, the client checks all addresses of a lookup and
 //!   connects only to these. It uses no proxy, because a proxy looks up names itself.
 
@@ -99,7 +99,8 @@ pub fn client_for(url: &Url) -> Result<ClientBuilder, SetupError> {
 }
 
 /// Returns a client builder for `url` with these settings. `asked` becomes true when the server requests a client
-/// certificate. A server that refuses a certificate often just closes the connection. `asked` then helps to explain this.
+/// certificate. A server that refuses a certificate often just closes the connection. `asked` then helps to explain the
+/// closed connection.
 ///
 /// # Errors
 /// [`SetupError`].

@@ -1,19 +1,19 @@
 //! Bounds the memory of all channels together: pages, events in progress, and events that wait for sinks.
 //!
-//! The limit covers the bodies of the service's responses, the lines of records, and the copies of events that are pending
-//! or quarantined. Each byte counts twice. A reservation returns its bytes when it is dropped.
+//! The limit covers the bodies of the service's responses, the lines of records, and the copies of events that are
+//! pending or quarantined. Each byte counts twice. When a reservation is dropped, its bytes are free again.
 //!
 //! # Invariants
 //!
-//! * **Every channel has a floor.** A channel can always use its floor, no matter how much the other channels use. All
-//!   floors together are at most half of the memory.
-//! * **The rest is common.** Channels share the memory above their floors, and their use stays within it. Each channel uses
-//!   at most a quarter of the common memory, or a single body. With fewer than four channels, the common memory is
-//!   divided by their number instead.
-//! * **In order of arrival.** While a channel waits for common memory, no other channel gets any. After at most five
-//!   seconds the channel goes to the back of the queue, so two channels never wait for each other forever.
-//! * **Data that was read does not wait.** Lines and copies are counted, but they never wait. They take no more bytes than
-//!   the bodies that they are made of.
+//! * **Every channel has a floor:** an amount of memory that the channel can always use, no matter how much the other
+//!   channels use. All floors together are at most half of the memory.
+//! * **The rest is common.** All channels share the memory above the floors, and together they use at most this memory.
+//!   Each channel uses at most a quarter of the common memory, except that a single body may be larger. With fewer than
+//!   four channels, the common memory is divided by the number of channels instead.
+//! * **In order of arrival.** While a channel waits for common memory, no other channel gets common memory. After at
+//!   most five seconds the channel goes to the back of the queue, so two channels never wait for each other forever.
+//! * **Data that was read does not wait.** Lines and copies are counted, but their reservations never wait. Lines and
+//!   copies take no more bytes than the bodies that they are made of.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ const COPIES: usize = 2;
 /// The largest floor, in bytes.
 const FLOOR: usize = 1 << 20;
 
-/// How long a channel waits for memory that it has to free itself. Also how long the other channels wait for a channel that is
-/// next in line.
+/// How long a channel waits for its own memory to be freed before it joins the queue for common memory. Also how long a
+/// channel stays next in line while the other channels wait.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The number of shares of the common memory. Each channel may use one.
@@ -56,10 +56,10 @@ pub struct Memory {
 struct Bounds {
     floor: usize,
     common: usize,
-    /// The most common memory that one channel may use.
+    /// The maximum amount of common memory that one channel may use.
     share: usize,
     used: usize,
-    /// The floor memory in use, of all channels.
+    /// The memory that all channels together use within their floors.
     in_floors: usize,
     /// Whether a channel is next in line for common memory.
     awaited: bool,
@@ -95,7 +95,7 @@ struct Waits {
     ended: Option<Instant>,
 }
 
-/// Calls the function when it is dropped.
+/// Calls the function when this value is dropped.
 struct OnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
@@ -192,7 +192,7 @@ impl ChannelMemory {
             }
             let _turn = tokio::select! {
                 biased;
-                // While other channels are ahead, free floor memory may be enough.
+                // While other channels are ahead in the queue, the channel may free enough of its own memory.
                 () = until(&self.freed, || free.grow(bytes)) => return free,
                 turn = self.all.turn.lock() => turn,
             };
@@ -223,7 +223,7 @@ impl ChannelMemory {
         })
     }
 
-    /// Waits until no other channel reads beyond the limit.
+    /// Waits until no other channel reads an event that exceeds the limit.
     pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
         let _waiting = self.waiting();
         self.all.beyond.lock().await
@@ -267,12 +267,12 @@ impl ChannelMemory {
 }
 
 impl Reserved {
-    /// The number of reserved bytes, not counted twice.
+    /// The number of reserved bytes. Here each byte counts once.
     pub fn bytes(&self) -> usize {
         (self.held.floor + self.held.common) / COPIES
     }
 
-    /// Returns the memory above `bytes`.
+    /// Gives back the memory above `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         let surplus = (self.bytes() - bytes.min(self.bytes())) * COPIES;
         let common = surplus.min(self.held.common);

@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **TLS is checked.** With TLS, the server must present a certificate of the system's authorities or, if the
-//!   operator names authorities, of these alone. If the operator names authorities or a client certificate, no data
-//!   crosses a network without TLS, unless the address contains `sslmode=disable`.
+//! * **TLS is checked.** With TLS, the server must present a certificate of a trusted authority. If the operator names
+//!   authorities, only these are trusted; otherwise the system's authorities are trusted. If the operator names
+//!   authorities or a client certificate, no data crosses a network without TLS. The only exception is an address with
+//!   `sslmode=disable`.
 //! * **Silence is an error.** A server that does not answer within [`ANSWER_TIMEOUT`] counts as unreachable.
 //! * **Secrets are silent.** No error and no `Debug` output shows a password or a key.
 //!
@@ -45,7 +46,7 @@ mod absent {
 
     use super::ServerSettings;
 
-    /// An address that is not read.
+    /// An address whose text is not parsed.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct Address {
         is_set: bool,

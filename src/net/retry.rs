@@ -1,7 +1,7 @@
 //! The wait before a retry: growing, jittered and bounded.
 //!
-//! Only this file uses the `backoff` crate. It corrects two behaviors of the crate, which by default stops retrying after
-//! fifteen minutes, and whose jitter can exceed the maximum.
+//! Only this file uses the `backoff` crate. It corrects two behaviors of the crate: by default, the crate stops
+//! retrying after fifteen minutes, and its jitter can exceed the maximum.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Retry {
         self.attempt = self.attempt.saturating_add(1);
         let wait = self.waits.next_backoff().unwrap_or(self.policy.max_wait);
         // Truncate the wait to milliseconds. Even without jitter, the crate adds a random fraction of a nanosecond, and
-        // rounding can turn it into a whole one.
+        // rounding can turn this fraction into a whole nanosecond.
         let wait = wait.saturating_sub(Duration::from_nanos(u64::from(wait.subsec_nanos() % 1_000_000)));
         wait.clamp(self.policy.wait, self.policy.max_wait.max(self.policy.wait)).max(asked.unwrap_or_default())
     }

@@ -5,7 +5,7 @@
 //! * **Bytes survive.** A [`RawEvent`] keeps the service's JSON as it arrived, including unknown fields.
 //! * **One reading.** A record is [`Malformed`] if two JSON readers could read it differently, because a known name
 //!   occurs twice, or with different capitalization. If a name is repeated, the reference verifier uses the last
-//!   occurrence, and other readers use the first. A proof must not be valid for only one of them.
+//!   occurrence, and other readers use the first. A proof must not be valid for only one of these readings.
 //! * **No I/O, no clock.**
 
 use std::fmt;
@@ -190,7 +190,8 @@ pub struct RawEvent {
 impl RawEvent {
     /// Reads the offset and the id of a record. Returns `None` if the offset cannot be read.
     ///
-    /// This is lenient, because a record that is malformed elsewhere must still be quarantined under its offset.
+    /// Nothing else is checked, because a record that is malformed elsewhere must still be quarantined under its
+    /// offset.
     pub fn locate(json: Bytes) -> Option<Self> {
         let (offset, id) = Self::place(std::str::from_utf8(&json).ok()?)?;
         Some(Self { offset, id, json })
@@ -227,9 +228,9 @@ impl Event {
     /// Reads a record completely.
     ///
     /// # Errors
-    /// [`Malformed`] if a field that this version knows is missing, ambiguous or of the wrong shape. This is stricter than
-    /// the reference: it also rejects JSON that two readers could interpret differently, or that only one of them
-    /// could parse. Unknown fields and types are accepted.
+    /// [`Malformed`] if a field that this version knows is missing, ambiguous or of the wrong shape. This is stricter
+    /// than the reference: it also rejects JSON that two readers could interpret differently, or that only one of two
+    /// readers could parse. Unknown fields and types are accepted.
     pub fn parse(json: Bytes) -> Result<Self, Malformed> {
         json::check(&json)?;
         let record = Object::read(&json)?;
@@ -264,7 +265,7 @@ impl Event {
 /// The contents of `headers.proofs`. An event can be verified only if it has exactly one OCR proof.
 #[derive(Clone, Debug)]
 pub enum Proofs {
-    /// No proof. If the event must have one, it has not arrived yet.
+    /// No proof. If the event must have a proof, the proof has not arrived yet.
     None,
     /// Exactly one proof.
     One(OcrProof),

@@ -1,32 +1,35 @@
 //! Verifies events. Only this module can make a [`Verified`] event.
 //!
-//! An event is verified if at least `min_required_signatures` distinct members of the signer set signed a report that names
-//! the expected workflow owner and the hash of the event's signed text. The steps and their order follow spec/wire.md,
-//! "Verification". `tests/vectors.rs` compares them with the reference's recorded verdicts.
+//! An event is verified if at least `min_required_signatures` distinct members of the signer set signed a report that
+//! names the expected workflow owner and the hash of the event's signed text. The steps and their order follow
+//! spec/wire.md, "Verification". `tests/vectors.rs` compares the verdicts with the recorded verdicts of the reference
+//! implementation.
 //!
 //! # Invariants
 //!
-//! * **Only here.** [`Verified`] and [`Unsigned`] have private fields and no other constructor, so every event that reaches
-//!   a sink has passed the verifier.
-//! * **Never laxer than the reference.** It is stricter in four ways, and each is explained in the code that decides it:
-//!   text without `0x` is not accepted as hex, a report ends with the hash, every item of `proofs` counts, and JSON is
-//!   malformed if readers could read it differently or not at all.
+//! * **Only here.** [`Verified`] and [`Unsigned`] have private fields and are constructed only in this module, so every
+//!   event that reaches a sink has passed the verifier.
+//! * **Never laxer than the reference.** This module is stricter in four ways, and each is explained where the code
+//!   decides it: text without `0x` is not accepted as hex, a report ends with the hash, every item of `proofs` counts,
+//!   and JSON is malformed if readers could read it differently or not at all.
 //! * **Pure.** No I/O, no clock, no configuration file: the same event and [`Verifier`] give the same [`Verdict`].
-//! * **Known signers change nothing.** Known keys, their precomputed tables and the learned order of signatures affect how
-//!   long a verdict takes. They never affect the verdict itself.
+//! * **Known signers change nothing.** Known keys, their precomputed tables and the learned order of signatures affect
+//!   how long a verdict takes. They never affect the verdict itself.
 //!
 //! # How signatures are checked
 //!
-//! A signature does not name its key. *Recovery*, with k256's own operations, computes the key from the signature. This is
-//! the largest part of a verdict's cost. A network has few signers, and they are always the same. The feature `fast` uses
-//! this:
+//! A signature does not name its key. *Recovery*, with k256's own operations, computes the key from the signature.
+//! Recovery is the largest part of a verdict's cost. A network has few signers, and they are always the same. The
+//! feature `fast` makes use of this:
 //!
-//! 1. `prepared` keeps a key that was recovered often enough. [`Verifier::prepare`] computes its `multiples`, a table that
-//!    turns a product into the sum of some thirty points.
-//! 2. From then on `batch` tests whether this member made a signature. The test is the equation that recovery solves, with the
-//!    member's key inserted. Members are tested one after another, in the `order` in which the network lists its
-//!    signatures. The proofs of many events are tested at the same time, so that `sums` adds many points at once.
-//! 3. If no member made a signature, its key is recovered. Only recovery finds strangers, repeats and malformed signatures.
+//! 1. `prepared` keeps a key that was recovered often enough. [`Verifier::prepare`] computes the key's `multiples`, a
+//!    table that turns a product into the sum of some thirty points.
+//! 2. From then on `batch` tests whether the member with this key made a signature. The test is the equation that
+//!    recovery solves, with the member's key inserted. Members are tested one after another, in the `order` in which
+//!    the network lists its signatures. The proofs of many events are tested at the same time, so that `sums` adds many
+//!    points at once.
+//! 3. If no member made a signature, its key is recovered. Only recovery finds signatures by keys outside the set, a
+//!    second signature of a member, and malformed signatures.
 //!
 //! A positive test can be trusted: the member's key comes from recovery, and `batch` explains why recovery would find it
 //! again. A negative test is never a verdict. Without the feature every key is recovered. The tests with the reference's
@@ -143,7 +146,7 @@ impl Verifier {
         Self { signers, workflow_owner }
     }
 
-    /// Whether [`prepare`](Self::prepare) has work to do. This check is very cheap.
+    /// Whether [`prepare`](Self::prepare) has work to do. Calling this is very cheap.
     pub fn wants_preparing(&self) -> bool {
         self.signers.known.prepared.wants_preparing()
     }
@@ -215,7 +218,7 @@ impl Verifier {
     }
 }
 
-/// A proof split into its parts, for a person to inspect. It is not a verdict: only [`Verifier::verify`] gives one.
+/// A proof split into its parts, for a person to inspect. This is not a verdict: only a [`Verifier`] returns verdicts.
 #[derive(Clone, Debug)]
 pub struct Dissected {
     /// The report's bytes.

@@ -1,5 +1,5 @@
-//! The facts of an event, and filters over these facts. Facts also determine the subject of an event, whose events a sink
-//! delivers in order.
+//! The facts of an event, and filters over these facts. Facts also determine the subject of an event. A sink delivers
+//! the events of one subject in order.
 //!
 //! A verified event's signed text takes precedence over the unsigned payload.
 
@@ -47,8 +47,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the facts of an event. A field that cannot be read is absent. This is harmless: only the choice of sinks depends
-    /// on facts.
+    /// Reads the facts of an event. A field that cannot be read is absent. This cannot change a verdict: facts decide
+    /// only which sinks receive an event, and its subject.
     pub(super) fn of(record: &Record) -> Self {
         let mut facts = Self::default();
         if let Ok(event) = Object::read(&record.event())
@@ -104,7 +104,7 @@ impl Facts {
         self.fields.get(&field).map(|value| &**value)
     }
 
-    /// The service's reason for the status.
+    /// The reason that the service gives for the status.
     pub fn status_reason(&self) -> Option<&str> {
         self.status_reason.as_deref()
     }

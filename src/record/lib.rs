@@ -88,7 +88,8 @@ impl Record {
 
     /// Makes a notice whose text says that it is a test of the sink `sink`. `id` is its event id and `at` its time.
     ///
-    /// It cannot be mistaken for a real event: no other event has its type, and its channel id belongs to no channel.
+    /// The notice cannot be mistaken for a real event: no real event has its type, and its channel id belongs to no
+    /// channel.
     #[expect(clippy::missing_panics_doc, reason = "the event is well-formed")]
     pub fn of_test(sink: &str, id: Uuid, at: Timestamp) -> Self {
         let event = json!({
@@ -101,7 +102,7 @@ impl Record {
                 "timestamp": at.as_second(),
             },
         });
-        let event = Event::parse(event.to_string().into()).expect("it has what every event has");
+        let event = Event::parse(event.to_string().into()).expect("the notice is a well-formed event");
         let channel = ChannelRef { name: "channeld-test".into(), id: ChannelId(Uuid::nil()) };
         Self::new(&channel, &event, &Verification::status(UNSIGNED), &mut Lines::default().received(at))
     }
@@ -173,7 +174,7 @@ impl Record {
 
     /// The proof of a verified event as JSON. This parses the event.
     fn proof(&self) -> Vec<u8> {
-        let event = Event::parse(self.event()).expect("it was read before it was verified");
+        let event = Event::parse(self.event()).expect("the event was parsed before it was verified");
         let Proofs::One(proof) = event.proofs else { unreachable!("a verified event has one proof") };
         serde_json::to_vec(&proof).expect("a proof is made of texts")
     }
@@ -199,8 +200,8 @@ pub fn verdict_json(channel: &ChannelRef, verdict: &Verdict) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// Returns the JSON inside the signed text. Returns `None` if the text is not base64 of JSON. That is not an error: the
-/// proof covers the text.
+/// Returns the JSON inside the signed text. Returns `None` if the text is not base64 of JSON. That is not an error,
+/// because the proof covers the text itself, whether or not it contains JSON.
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(String::from_utf8(line::decoded(signed)?).ok()?).ok()
 }

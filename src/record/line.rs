@@ -1,8 +1,8 @@
 //! Renders the record as one line of JSON, in memory that the lines of a batch share.
 //!
-//! A line is allocated on one thread and freed on another, and it outlives the rest of its event. One allocation per line
-//! fragments the heap: memory then grows for as long as a channel catches up. Other allocators do not help. The
-//! measurements are in the head of `src/api/buffers.rs`.
+//! A line is allocated on one thread and freed on another, and it outlives the rest of its event. If each line had its
+//! own allocation, the heap would fragment, and memory would grow for as long as a channel catches up. Other allocators
+//! do not prevent this. The measurements are in the head of `src/api/buffers.rs`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ pub(super) fn render(
     let decoded = decoded.map(|decoded| member(json, DECODED, &decoded));
     let mut shown;
     let value = if event.is_some() {
-        // This was already parsed as JSON, so only white space can surround it.
+        // The text was already parsed as JSON, so only white space can surround the value.
         Some(raw.json.trim_ascii())
     } else {
         shown = String::from_utf8_lossy(&raw.json).into_owned().into_bytes();
@@ -120,7 +120,7 @@ pub(super) fn render(
     };
     let event = value.map(|value| member(json, "event", value));
     json.push(b'}');
-    // An event that is not JSON gets an empty range at the end.
+    // A record without `event` gets an empty range at the end.
     let event = event.unwrap_or(json.len() - 1..json.len() - 1);
     put_on_one_line(&mut json[event.clone()]);
     MemberRanges { decoded, event }
@@ -137,7 +137,8 @@ fn member(json: &mut Vec<u8>, name: &str, value: &[u8]) -> Range<usize> {
 
 /// Returns the JSON inside a signed text, on one line. `None` if the text is not base64 of JSON, or is nested too deeply.
 pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
-    // JSON that is too deep for the readers of the record appears only inside `event`.
+    // JSON that is nested too deeply for the readers of the record is not decoded. It appears only inside `event`, as
+    // base64.
     let mut decoded = STANDARD.decode(signed).ok().filter(|decoded| !is_nested_too_deeply(decoded))?;
     // Check the JSON before line breaks are replaced. A line break inside a string makes the JSON invalid, and
     // replacing it would hide this.
@@ -149,7 +150,7 @@ pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Formats a time. Returns `None` if the time is outside the calendar. The member `event` still contains it.
+/// Formats a time. Returns `None` if the time is outside the calendar. The member `event` still contains the time.
 pub fn rfc3339(unix_seconds: i64) -> Option<String> {
     jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
 }

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Complete.** The manual page and the schema describe every field that can be written, and no other field. A test renders
-//!   records with every field and compares them.
+//! * **Complete.** The manual page and the schema describe every field that can be written, and no other field. A test
+//!   renders records with every field, and compares their fields with the manual page and the schema.
 //! * **The same words.** The schema describes each field in the words of the manual page. A test compares the two.
 
 use serde_json::Value;

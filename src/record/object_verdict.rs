@@ -31,8 +31,9 @@ pub struct ObjectVerdict {
 impl ObjectVerdict {
     /// Verifies objects. Each is an event of the service or a delivered record, alone or inside a CloudEvents event.
     ///
-    /// An object with a member `event` is treated as a record, whatever else it contains. The `data` of an object with a
-    /// `specversion` is verified instead of the object. Both are necessary because a consumer would read these members.
+    /// An object with a member `event` is treated as a record, whatever else it contains. The `data` of an object with
+    /// a `specversion` is verified instead of the object. Both rules are necessary, because a consumer would read these
+    /// members.
     #[expect(clippy::missing_panics_doc, reason = "each event has a verdict")]
     pub fn of_all(objects: &[Bytes], verifier: &Verifier) -> Vec<Self> {
         let located: Vec<_> = objects.iter().map(LocatedEvent::read).collect();
@@ -145,7 +146,7 @@ fn is_its_proof(beside: &Object<'_>, verdict: &Verdict) -> bool {
 }
 
 /// The meaning of a JSON text, as far as all readers agree on it. Duplicate members are kept, because readers differ in
-/// which one they use. Numbers are texts, because they may exceed the range of every number type.
+/// which one they use. Numbers are kept as texts, because a number may exceed the range of every number type.
 #[derive(PartialEq)]
 enum JsonMeaning<'a> {
     Object(Vec<(String, JsonMeaning<'a>)>),

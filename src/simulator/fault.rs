@@ -9,7 +9,7 @@ use rand::Rng;
 
 use crate::random::{Purpose, draw};
 
-/// The delay of a slow answer that is chosen by chance.
+/// The delay in [`Fault::Slow`] when this fault is chosen by chance.
 const SLOW: Duration = Duration::from_millis(1500);
 
 /// The route of a request.
@@ -25,7 +25,7 @@ pub enum Route {
     Channel,
     /// One watcher.
     Watcher,
-    /// The health check. It has only the faults that a test requests for this route by name.
+    /// The health check. It fails only if a test requests a fault for this route.
     Health,
 }
 
@@ -43,19 +43,19 @@ pub enum Fault {
     Html(u16),
     /// 200 with no body.
     EmptyBody,
-    /// 200 with the first half of the answer, as if it were complete.
+    /// 200 with the first half of the answer. The headers do not show that the rest is missing.
     TruncatedJson,
     /// 200 with JSON of the wrong shape.
     WrongShape,
     /// The answer with its events in ascending order.
     NotDescending,
-    /// The answer, but its first record has no offset.
+    /// The answer, but the first record has no offset.
     WithoutOffset,
     /// The connection is reset instead of answered.
     Reset,
     /// The connection is reset in the middle of the answer.
     ResetMidway,
-    /// The answer after this delay.
+    /// The normal answer, after this delay.
     Slow(Duration),
     /// No answer.
     Hang,
@@ -76,7 +76,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns the faults that are chosen by chance, in turn.
+    /// The faults that can be chosen by chance are used in turn. Returns the fault with this number.
     fn nth(number: u64) -> Self {
         match number % 11 {
             0 => Self::RateLimited { retry_after: Some("1".to_owned()) },
@@ -103,9 +103,9 @@ pub(crate) struct Faults {
     given: AtomicU64,
 }
 
-/// Faults that a test requested.
+/// A fault that a test requested for the next requests.
 struct ScriptedFault {
-    /// Only for requests of this route. `None` means every route except the health check.
+    /// The route whose requests get the fault. `None` means every route except the health check.
     route: Option<Route>,
     fault: Fault,
     times: usize,

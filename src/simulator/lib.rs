@@ -1,16 +1,19 @@
 //! A simulation of the service, with real proofs by made-up signers, and with every known fault.
 //!
-//! Tests cannot reach the service, so this crate replaces it: poll, search, single event, watcher, health, authentication
-//! and the error envelope of spec/wire.md, over HTTP. Every open question of that page is an option, so that a client can be
-//! tested against each answer. [`Simulator`] runs in a test's own process and lets the test publish, withhold, forge and
-//! break events. `channeld simulate` runs it as a program.
+//! Tests cannot reach the service, so this crate replaces it: poll, search, single event, watcher, health,
+//! authentication and the error envelope of spec/wire.md, over HTTP. spec/wire.md also lists open questions about the
+//! service. For each question, an option selects the simulator's behavior, so that a client can be tested with every
+//! possible answer. [`Simulator`] runs in a test's own process and lets the test publish, withhold, forge and break
+//! events. `channeld simulate` runs it as a program.
 //!
 //! # Invariants
 //!
 //! * **Deterministic.** Everything except the time of day is computed from [`Options::seed`]. Each event is computed
 //!   on its own, without a stored table. A backlog of a million events is therefore available at once.
-//! * **Signed once.** A record that has been made is kept, so that a benchmark measures the client.
-//! * **The correct verdicts are known.** [`Simulator::offsets`] returns the verdict that a correct verifier must reach for each event.
+//! * **Signed once.** The newest records are kept with their signatures, so that a benchmark measures the client and
+//!   not the signing.
+//! * **The correct verdicts are known.** [`Simulator::offsets`] returns, for each event, the verdict that a correct
+//!   verifier must reach.
 //!
 //! # Cancellation
 //!
@@ -59,7 +62,7 @@ pub struct Announcement {
     pub base_url: String,
     /// The API key that the simulator accepts.
     pub api_key: String,
-    /// The organisation that owns the events, in tenant `1`.
+    /// The organization that owns the events, in tenant `1`.
     pub org_id: String,
     /// The workflow owner that is derived from [`org_id`](Self::org_id).
     pub workflow_owner: Address,
@@ -106,7 +109,7 @@ impl Simulator {
         Ok(Self { backend, announcement, stop: stop.drop_guard(), tasks })
     }
 
-    /// Returns the facts that a client needs.
+    /// Returns the address, the keys and the ids that a client needs.
     pub fn announcement(&self) -> &Announcement {
         &self.announcement
     }
@@ -117,7 +120,8 @@ impl Simulator {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Adds events to a channel, according to the shares in the options. Their time is now.
+    /// Adds events that happen now to a channel. The shares in the options decide which of them are unsigned, late or
+    /// forged.
     ///
     /// # Panics
     /// This method and the methods below panic if the channel does not exist.
@@ -125,7 +129,7 @@ impl Simulator {
         self.channel(channel).state_mut().log.publish(events, now_ms());
     }
 
-    /// Adds one event of this nature to a channel and returns its offset.
+    /// Adds the event that `spec` describes to a channel, and returns the offset of the event.
     pub fn publish_one(&self, channel: usize, spec: EventSpec) -> i64 {
         self.channel(channel).state_mut().log.publish_one(spec, now_ms())
     }
@@ -136,8 +140,8 @@ impl Simulator {
         self.channel(channel).state_mut().log.go_back(events);
     }
 
-    /// Makes an event honest and complete from now on. A withheld proof arrives, or a forged or malformed record turns out
-    /// to have been a fault of the service. The id and the offset do not change.
+    /// Makes an event honest and complete from now on: a withheld proof arrives, and a forged or malformed record is
+    /// replaced with a correct one. The id and the offset do not change.
     ///
     /// # Panics
     /// If the channel has no event at this offset.
@@ -189,13 +193,13 @@ impl Simulator {
         self.channel(channel).state_mut().log.misbehave(how);
     }
 
-    /// Answers the next requests with a fault, on every route except the health check. Faults are used in the order in which
-    /// they were added.
+    /// Answers the next `times` requests with a fault. The fault applies to every route except the health check. Faults
+    /// are used in the order in which they were added.
     pub fn fail_next(&self, fault: Fault, times: usize) {
         self.backend.faults.add(None, fault, times);
     }
 
-    /// Answers the next requests of one route with a fault.
+    /// Answers the next `times` requests of one route with a fault.
     pub fn fail_next_on(&self, route: Route, fault: Fault, times: usize) {
         self.backend.faults.add(Some(route), fault, times);
     }

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **Cheap for the simulator.** Large data is made once and shared, and endless data waits for its reader or for the
-//!   clock. A thousand such channels leave the processors to the client under test.
+//! * **Cheap for the simulator.** Large data is made once and shared. Endless data is sent only as fast as the client
+//!   reads it, or slowly by the clock. Even a thousand misbehaving channels therefore use little processor time, and
+//!   the client under test gets the rest.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -52,7 +53,7 @@ pub enum Misbehaviour {
     SamePage,
     /// Pages contain the events below the offset, and has_more is true
     Backwards,
-    /// Requests are answered with this status and the error envelope: 404 means an archived channel, 401 an unknown
+    /// Requests are answered with this status and the error envelope. 404 means an archived channel, and 401 an unknown
     /// organization
     #[value(skip)]
     Status(u16),
@@ -61,7 +62,7 @@ pub enum Misbehaviour {
 /// Which channels misbehave, and how: `hang`, `3:404`, `1-999:all`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MisbehavingChannels {
-    /// The indices of the channels in the announcement.
+    /// The indices of the channels in `Announcement::channels`.
     pub channels: RangeInclusive<usize>,
     /// `None` means that each channel misbehaves in a different way, in turn.
     pub how: Option<Misbehaviour>,
@@ -98,7 +99,7 @@ impl Misbehaviour {
     /// Returns the shares of unsigned, forged and late events.
     pub(crate) fn shares(self) -> Option<(f64, f64, f64)> {
         Some(match self {
-            // The events of such pages do not matter, and notices need no signatures.
+            // The content of these events does not matter. They are notices, because notices need no signatures.
             Self::LargeNotices | Self::SamePage | Self::Backwards => (1.0, 0.0, 0.0),
             Self::LargeEvents => (0.0, 0.0, 0.0),
             Self::Forged => (0.0, 1.0, 0.0),
@@ -108,7 +109,8 @@ impl Misbehaviour {
         })
     }
 
-    /// Whether no client checks a valid proof of such a channel. The proofs then share signatures that were computed once.
+    /// Whether clients never check a valid proof of a channel that misbehaves like this. All its proofs then contain
+    /// the same signatures, which are computed once.
     pub(crate) fn is_unproved(self) -> bool {
         matches!(self, Self::Forged | Self::WithheldProofs | Self::DeepJson)
     }
@@ -142,10 +144,10 @@ impl MisbehavingChannels {
         let ways: String = Misbehaviour::value_variants().iter().map(way).collect();
         format!(
             "Which channels misbehave, and how; may be given more than once\n\nCHANNELS is a number or a range, such as \
-             1-999, of the channels as announced, from 0. Without it all misbehave. HOW is one of:\n\n\
-             - all: Each channel in another of the ways below, in turn\n\
-             - a status from 400 to 599: It is answered with the service's error envelope. 404 is an archived channel, 401 \
-             a key whose organisation is not onboarded{ways}"
+             1-999, counted from 0 in the printed list of channels. Without CHANNELS, all channels misbehave. HOW is one of:\n\n\
+             - all: Each channel misbehaves in another of the ways below, in turn\n\
+             - a status from 400 to 599: Requests are answered with this status and the service's error envelope. 404 means \
+             an archived channel, and 401 an unknown organization{ways}"
         )
     }
 }

@@ -57,7 +57,7 @@ pub struct Options {
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub forged: f64,
 
-    /// Share of requests that fail, each in a different way, 0 to 1
+    /// Share of requests that fail, 0 to 1. The kinds of failures are used in turn
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub faults: f64,
 
@@ -69,8 +69,8 @@ pub struct Options {
     #[arg(long, value_name = "FROM:INTO")]
     pub steal: Option<Steal>,
 
-    /// The number of workflows that each watcher has had, 1 to 1000: it is redeployed under a new id at equal distances
-    /// in the backlog
+    /// The number of workflows that each watcher has had, 1 to 1000. At equal distances in the backlog, the watcher is
+    /// redeployed under a new workflow id
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1000))]
     pub workflows: u64,
 
@@ -94,7 +94,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 
-    /// The events that a page contains if more events than its limit are newer than the offset
+    /// Which events a page contains if not all events above the offset fit on it
     #[arg(long, value_enum, default_value_t)]
     pub window: Window,
 
@@ -110,13 +110,13 @@ pub struct Options {
     #[arg(long)]
     pub sparse: bool,
 
-    /// When the last event of the backlog happened, in Unix seconds. `None` means now. If it is set, the backlog is the
-    /// same to the byte in every run.
+    /// When the last event of the backlog happened, in Unix seconds. `None` means now. With a fixed time, every run
+    /// creates the same backlog, byte for byte.
     #[arg(skip)]
     pub ends_at: Option<i64>,
 
-    /// Create all records before the announcement and keep them, 2.7 kB each, so that no answer has to compute
-    /// signatures
+    /// Create all records before the first request is answered, so that no answer has to compute signatures. Each
+    /// record uses 2.7 kB of memory
     #[arg(long)]
     pub prepared: bool,
 }
@@ -160,7 +160,7 @@ impl Default for Options {
     }
 }
 
-/// Which events a page contains if more than `limit` events are newer than `offset` (spec/wire.md, "`offset` on poll", 2).
+/// Which events a page contains if not all events above `offset` fit on it (spec/wire.md, "`offset` on poll", 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Window {
     /// The events just above `offset`.
@@ -173,13 +173,14 @@ pub enum Window {
 /// Which signers sign an event, and the order of their signatures in its proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Signing {
-    /// Any signers, in the order of the network. Proofs of a real network are like this: they contain the signatures
-    /// that arrived first.
+    /// A random subset of the signers, in the order of the network. A real network works like this: a proof contains
+    /// the signatures that arrived first, sorted by signer.
     #[default]
     Network,
-    /// Any signers, in any order.
+    /// A random subset of the signers, in random order.
     Arrival,
-    /// Adjacent signers, in the order of the network. Each event starts one signer later.
+    /// Signers with consecutive numbers, in the order of the network. The first of them moves on by one signer with
+    /// each event.
     Rotating,
     /// Always the same signers, in the order of the network.
     Fixed,
@@ -188,7 +189,8 @@ pub enum Signing {
 /// The meaning of `has_more` (spec/wire.md, "`offset` on poll", 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum HasMore {
-    /// More events above `offset` exist than the page contains. Without `offset`, these are older events.
+    /// Events above `offset` exist that the page does not contain. Without `offset`, this means that older events
+    /// exist.
     #[default]
     Remaining,
     /// Events older than the page exist, regardless of `offset`.
@@ -200,25 +202,25 @@ pub enum HasMore {
 pub struct LateProofs {
     /// The share of the events with proofs, 0 to 1.
     pub share: f64,
-    /// The delay between an event and its proof. For the events of the backlog, it is counted from the start.
+    /// The delay between an event and its proof. For an event of the backlog, the delay starts when the service starts.
     pub delay: Duration,
 }
 
 /// The service goes back in time, written as `50:30s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoBack {
-    /// How many of its newest events each channel loses.
+    /// Each channel loses this number of its newest events.
     pub events: u64,
-    /// The time after the start.
+    /// The time between the start of the service and the loss.
     pub after: Duration,
 }
 
 /// A channel that shows events of another channel, written as `0:1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steal {
-    /// The index of the channel that the events come from.
+    /// The index of the channel whose events are shown elsewhere.
     pub from: u64,
-    /// The index of the channel that shows them.
+    /// The index of the channel that shows the events of the other channel.
     pub into: u64,
 }
 

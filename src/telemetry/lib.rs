@@ -59,8 +59,8 @@ pub use limit::{ALWAYS, Limit};
 
 use format::{Json, Prefixed, directives, on_one_line};
 
-/// Directives that silence libraries, because their lines only repeat channeld's own lines in less clear words. `log.level`
-/// can enable each library.
+/// Directives that silence libraries, because the lines of these libraries only repeat channeld's own lines, less
+/// clearly. `log.level` can enable each library.
 const QUIET: &str =
     "sled=off,hyper=off,h2=off,reqwest=off,rustls=off,opentelemetry=off,async_nats=off,rdkafka=off,librdkafka=off";
 
@@ -98,7 +98,10 @@ impl FromStr for LogLevel {
         let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
         let understood = directives.split(',').all(|part| part.contains('=') || is_level(part.trim()));
         if !understood || EnvFilter::try_new(directives).is_err() {
-            return Err(format!("must be one of {}, or such as \"info,channeld::api=debug\"", LEVELS.join(", ")));
+            return Err(format!(
+                "must be one of {}, or levels by module, such as \"info,channeld::api=debug\"",
+                LEVELS.join(", ")
+            ));
         }
         Ok(Self(directives.into()))
     }

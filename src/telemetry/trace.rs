@@ -7,7 +7,7 @@
 //! batch                    channel, channel_id, first_offset, last_offset, events, pending, rejected
 //! ├── poll                 until the range has been read
 //! ├── verify               until each event has a verdict
-//! ├── deliver              one per sink: sink, events; an event per attempt: events offered, events taken, error
+//! ├── deliver              one per sink: sink, events; a span event `attempt` per attempt: offered, taken, error
 //! │   └── POST             one per request of a webhook: see [`RequestSpan`]
 //! └── record               one per commit of a sink's cursor: sink, offset
 //! ```
@@ -73,7 +73,8 @@ impl Traces {
         Self(provider.with_sampler(sampler).build().tracer("channeld"))
     }
 
-    /// Starts the trace of a `batch`, or of a `late` delivery. `since` is the time at which its events were requested.
+    /// Starts the trace of a `batch`, or of a `late` delivery. `since` is the time at which the events of the batch
+    /// were requested.
     pub fn begin(&self, name: &'static str, channel: &ChannelRef, since: SystemTime) -> Trace {
         let batch = SpanBuilder::from_name(name).with_start_time(since);
         let batch = batch.start_with_context(&self.0, &Context::new());
@@ -230,7 +231,7 @@ mod absent {
         }
 
         /// Never called: `new` always fails.
-        #[expect(clippy::unused_async, reason = "as with the export")]
+        #[expect(clippy::unused_async, reason = "the same signature as the function with the feature otlp")]
         pub async fn run(self, _stop: CancellationToken) {
             match self {}
         }

@@ -82,7 +82,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
             if yes {
                 return Ok(Exit::Done);
             }
-            Err(CommandError::usage("nothing was changed: add --yes to do it"))
+            Err(CommandError::usage("nothing was changed: add --yes to make the change"))
         }
     }
 }

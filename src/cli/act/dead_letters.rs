@@ -13,8 +13,8 @@ use operator::api::{
 
 /// List, show, replay or drop dead letters.
 ///
-/// A dead letter is an event that a sink gave up on, because it refused the event for longer than its `give_up_after`.
-/// Without this key, no event becomes a dead letter.
+/// A dead letter is an event that channeld no longer sends to a sink, because the sink refused the event for longer
+/// than `give_up_after`. If this key of the sink is not set, no event becomes a dead letter.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   channeld dead-letters list settlements

@@ -10,7 +10,7 @@ use operator::api::SetPaused;
 ///
 /// A paused channel reads and delivers nothing, and its cursors can be set. If only a sink is paused, the other sinks
 /// of the channel continue. The current batch is finished first. The pause lasts until `channeld resume` or the end of
-/// --for. A restart of the daemon or SIGHUP does not end it.
+/// --for. A restart of the daemon or SIGHUP does not end the pause.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld pause settlements --for 30m
@@ -43,7 +43,7 @@ pub(crate) async fn run(what: SetPaused, cx: &mut Context<'_>) -> Result<Exit, C
     let SetPaused { channel, sink, paused, until } = what;
     let sink = sink.map(|sink| format!(" sink {sink}")).unwrap_or_default();
     let already = if changed { "" } else { " already" };
-    let now = if paused { "paused" } else { "going on" };
+    let now = if paused { "paused" } else { "resumed" };
     let until = until.map(|until| format!(" until {until:.0}")).unwrap_or_default();
     cx.say(format!("{channel}{sink}:{already} {now}{until}"))
 }

@@ -9,8 +9,9 @@ use operator::api::Reload;
 /// configuration, every problem is printed, and the exit code is 78. Channels and sinks whose settings did not change
 /// keep running. The keys state.path and log.format and the keys of admin cannot change while the daemon runs. If the
 /// new configuration would reject events like the events verified in the last 24 hours, a warning is printed and
-/// logged. For each sink that a channel gains or loses, the command prints where delivery begins, or what the state
-/// keeps. A renamed sink or channel counts as removed and added. The daemon notices changed secret files without this command.
+/// logged. For each sink that a channel gains or loses, the command prints where delivery begins, or which data of the
+/// sink the state keeps. A renamed sink or channel counts as removed and added. The daemon notices changed secret files
+/// without this command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object with the additions, removals and changes.
@@ -26,7 +27,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
     let mut lines = vec!["The configuration was reloaded.".to_owned()];
     lines.extend(changes.sentences());
     if changes.is_empty() {
-        lines.push("Nothing in it has changed.".to_owned());
+        lines.push("No setting has changed.".to_owned());
     }
     lines.extend(changes.warnings.iter().map(|warning| format!("warning: {warning}")));
     cx.say_lines(lines)

@@ -21,7 +21,7 @@ const REQUEST_BYTES: usize = 512 * 1024;
 /// with their original ids. A receiver that deduplicates by id therefore drops events that it already has. The cursor
 /// of the sink does not move, and its filter applies. One command can replay at most 10,000 events. All events are read
 /// before the first one is delivered. If the range has too many events, or if the cursor of the sink has not reached
-/// its end, nothing is delivered.
+/// the end of the range, nothing is delivered.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld replay --channel settlements --sink ledger --from 15520 --to 15540")]
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     to: Offset,
 }
 
-/// Delivers the events again. If this fails midway, the error says how many events were already queued.
+/// Delivers the events again. If a request fails midway, the error says how many events were already queued.
 pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Args { channel, sink, from, to } = args;
     if from > to {
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
             0 => CommandError(exit, why),
             _ => CommandError(
                 exit,
-                format!("{queued} of {all} events will be delivered to {sink}; then this failed: {why}"),
+                format!("{queued} of {all} events will be delivered to {sink}; the request for the next events failed: {why}"),
             ),
         })?;
         queued += offsets.len();

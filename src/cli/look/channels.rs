@@ -86,7 +86,7 @@ struct Proposal {
     /// Examined events whose proof is valid.
     verified: usize,
     expect: BTreeMap<&'static str, Vec<String>>,
-    /// Lists that are not proposed, because at least one verified event has no such value.
+    /// Lists that are not proposed, because at least one verified event has no value for the list.
     left_out: Vec<&'static str>,
     /// Verified events that the lists of the configuration reject.
     rejected_now: usize,
@@ -238,7 +238,7 @@ struct NamedValues {
 }
 
 impl NamedValues {
-    /// Requests the descriptions of the watchers that the events name, and records their values.
+    /// Requests the descriptions of the watchers that the events name, and records the values in these descriptions.
     async fn watchers(&mut self, client: &Client, channel: ChannelId, events: &[Verified]) -> Result<(), CommandError> {
         let ids: BTreeSet<_> = events.iter().filter_map(watcher).collect();
         for id in ids.into_iter().take(WATCHERS) {
@@ -279,7 +279,7 @@ impl NamedValues {
         }
     }
 
-    /// Records a value in its canonical form. A value that no event could match has no such form, and is ignored.
+    /// Records a value in its canonical form. A value that no event could match has no canonical form, and is ignored.
     fn note(&mut self, what: SignedField, value: &str) {
         self.values.entry(what).or_default().extend(what.canonical(value));
     }

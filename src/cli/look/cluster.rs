@@ -8,8 +8,8 @@ use operator::{ChannelOwner, Cluster, InstanceStatus};
 
 /// Show the instances, and the channels that each instance owns.
 ///
-/// Any instance can answer. It reports the other instances as of its last heartbeat. If no instance runs on this
-/// machine, the command reads the database. Requires state.backend = "postgres".
+/// An instance on this machine answers, and reports the other instances as of its own last heartbeat. If no instance
+/// runs on this machine, the command reads the database. Requires state.backend = "postgres".
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object.

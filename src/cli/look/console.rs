@@ -17,10 +17,10 @@ pub(crate) use serve::serve;
 
 /// Show events, their proofs and the daemon in a browser.
 ///
-/// Prints an address that works once. The browser that opens it receives a cookie that keeps it signed in, and can sign
-/// in other browsers. The console runs next to the daemon, as a user who may use its control socket. It listens only on
-/// loopback addresses, and contacts no other machines except the configured service and database. Runs until it is
-/// interrupted.
+/// Prints an address that works once. The browser that opens the address stays signed in, by a cookie, and can sign in
+/// other browsers. The console runs next to the daemon, as a user who may use its control socket. The console listens
+/// only on loopback addresses, and contacts no other machines except the configured service and database. It runs until
+/// Ctrl-C.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The loopback address to listen on. With port 0, the system chooses the port.
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
 
 /// Returns an error, because this program was built without the console.
 #[cfg(not(feature = "console"))]
-#[expect(clippy::unused_async, reason = "as with the console")]
+#[expect(clippy::unused_async, reason = "it has the signature of the function with the console")]
 pub(crate) async fn serve(
     _config: &crate::config::Config,
     _listen: SocketAddr,

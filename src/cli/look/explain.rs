@@ -26,8 +26,8 @@ const PROPOSED: usize = 3;
 /// A reason can be the reason of a rejected event (too-few-signatures), an alert (`ChanneldStalled`), a kind of
 /// `not_ready` (`sink_blocked`), a line exactly as `channeld health --ready` prints it, the log message if channeld
 /// does not start, a section of the runbook (signer-rotation), or `concepts`, which explains the words that channeld
-/// uses. Without a reason, all reasons are listed. Needs no
-/// configuration and no daemon. Exits with 64 if the reason is unknown.
+/// uses. Without a reason, all reasons are listed. The command needs no configuration and no daemon. It exits with 64
+/// if the reason is unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld explain

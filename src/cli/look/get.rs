@@ -87,8 +87,8 @@ fn details(verdict: &Verdict, names: &SignerNames) -> String {
             let signed = signed.as_deref().unwrap_or("a text that is not base64 of JSON");
             format!("signers: {} ({} required)\nsigned: {signed}", signers.join(", "), proof.required)
         }
-        Verdict::Pending(_) => "its proof has not arrived yet".to_owned(),
-        Verdict::Unsigned(_) => "its type and status never carry a proof".to_owned(),
+        Verdict::Pending(_) => "the proof has not arrived yet".to_owned(),
+        Verdict::Unsigned(_) => "events of this type and status never carry a proof".to_owned(),
     }
 }
 

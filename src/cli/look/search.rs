@@ -1,4 +1,4 @@
-//! `channeld search`: searches events by filters, and prints each with the verdict on its proof.
+//! `channeld search`: searches events by filters, and prints each event with the verdict on its proof.
 //!
 //! # Invariants
 //!
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 /// The progress of a search with `--all`: by time if the filter has a lower bound of time, otherwise by offset.
 #[derive(Default)]
 struct SearchProgress {
-    /// The time of the first event if the filter has a lower bound, otherwise its offset.
+    /// The time of the first event if the filter has a lower bound of time, otherwise the offset of the first event.
     top: Option<i64>,
     share: f64,
     found: u64,
@@ -178,8 +178,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Reads a window. Returns the number of its events. If they do not fit on one page, the inner error is the time of the
-    /// newest event.
+    /// Reads a window. The inner `Ok` is the number of events in the window. If these events do not fit on one page,
+    /// the inner `Err` is the time of the newest event.
     async fn read(&mut self, window: Window) -> Result<Result<usize, Option<i64>>, CommandError> {
         let created = Created { gte: Some(window.after + 1), lte: Some(window.through), ..Created::default() };
         let filter = Filter { created, ..self.filter.clone() };
@@ -193,15 +193,17 @@ impl Walk<'_> {
         let Self { limit, down_to, .. } = self;
         let why = match doubt {
             InDoubt::Crowded => {
-                format!("more than {limit} events were created in one second there, and time cannot tell them apart")
+                format!(
+                    "more than {limit} of the next events were created in the same second, so times cannot separate them"
+                )
             }
             InDoubt::Disordered => {
-                format!("below it, events were created in another order than their offsets, more than {SKEW} s apart")
+                format!("below this offset, the order of times differs from the order of offsets by more than {SKEW} s")
             }
         };
         CommandError::failed(format!(
-            "the search is complete down to offset {down_to} and cannot go on: {why}. Narrower filters can, such as --type, \
-             --address or --status"
+            "the search stopped, and its results are complete down to offset {down_to}: {why}. Use a narrower filter, such \
+             as --type, --address or --status"
         ))
     }
 }
@@ -213,11 +215,11 @@ async fn ask(
     down_to: Option<Offset>,
 ) -> Result<Page, CommandError> {
     let page = connection.client.search(connection.channel.id, filter, limit, None).await;
-    let complete = down_to.map(|offset| format!(" after offset {offset}, down to which it is complete"));
+    let complete = down_to.map(|offset| format!(", and its results are complete down to offset {offset}"));
     page.map_err(CommandError::api(format!("the search stopped{}", complete.unwrap_or_default())))
 }
 
-/// The latest second that the filter allows, and the second before the earliest one that it allows.
+/// The latest second that the filter allows, and the second before the earliest second that the filter allows.
 fn bounds(Created { gt, gte, lt, lte }: Created) -> (i64, i64) {
     let latest = lte.unwrap_or(END_OF_TIME).min(lt.map_or(END_OF_TIME, |lt| lt.saturating_sub(1)));
     let earliest = gt.unwrap_or(BEFORE_TIME).max(gte.map_or(BEFORE_TIME, |gte| gte.saturating_sub(1)));

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Delivery never waits for this command.** If the daemon cannot buffer an event for it, the event is not printed but
-//!   counted; see [`DeliveryTail`](channel::DeliveryTail).
+//! * **Delivery never waits for this command.** If the daemon cannot buffer an event for this command, the event is
+//!   counted but not printed; see [`DeliveryTail`](channel::DeliveryTail).
 //! * **Nothing unverified is shown as verified.** The daemon reports the events that it delivers with their verdicts. This
 //!   command itself verifies the events that it reads from the service.
 
@@ -89,7 +89,8 @@ async fn watch(args: &Args, cx: &mut Context<'_>) -> Result<(), CommandError> {
         if let Some(last) = args.last.filter(|last| *last > 0)
             && let Some(answer) = operator.answer(&request).await?
         {
-            // The daemon buffers its deliveries for this command from the first request on, so none is missed meanwhile.
+            // The daemon buffers its deliveries for this command from the first request on. No delivery is missed while
+            // this command reads from the service.
             request.from = Some(answer.next);
             let WatchTail { channel, filter, .. } = &request;
             let mut service = ServiceTail::of(&cx.config()?, channel.as_deref(), filter, last)?;
@@ -140,7 +141,7 @@ async fn watch_daemon(
                 (has_answered, complained) = (true, false);
                 if answer.elsewhere != elsewhere && !answer.elsewhere.is_empty() {
                     note(&format!(
-                        "other instances run these channels, so they are not shown: {}; name a channel to watch it",
+                        "the events of these channels are not shown, because other instances run the channels: {}; name a channel to watch it",
                         answer.elsewhere.join(", ")
                     ));
                 }

@@ -43,7 +43,7 @@ const TOGETHER: usize = 50;
 ///
 /// Exits with 1 if anything is not verified, otherwise with 0. Unsigned events also count as not verified: they are
 /// notices of the service and never have a proof (see --allow-unsigned). Pending events count as not verified too:
-/// their proof had not arrived when they were written.
+/// their proof had not arrived when the events were written to the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The file to read. Default: standard input, which `-` also means.

@@ -1,6 +1,7 @@
 //! `channeld wait-watcher`: waits until a watcher is active, or archived.
 //!
-//! Requests that fail with 429, 5xx or a network error are retried, and so is a 404 at first. Any other error ends the wait.
+//! A request that fails with 429, 5xx or a network error is retried. A 404 is retried only at the beginning. Any other
+//! error ends the wait.
 
 use std::time::Duration;
 

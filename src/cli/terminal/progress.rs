@@ -16,7 +16,7 @@ const BETWEEN: Duration = Duration::from_millis(200);
 
 const COLUMNS: usize = 22;
 
-/// A share from 0 to 1 is converted to a number of parts: this number is the whole.
+/// A share from 0 to 1 is converted to a whole number of parts. The share 1 has this number of parts.
 const PARTS: f64 = 10_000.0;
 
 /// Moves to the first column and clears the line.
@@ -41,7 +41,7 @@ impl ProgressBar {
         self.draw(&format!("{} {:>3.0} %  {what}{progress}", progress.bar(COLUMNS), progress.share() * 100.0));
     }
 
-    /// Reports that everything from `from` through `at` is done, of the offsets up to `to`.
+    /// Reports the progress in the range of offsets from `from` to `to`: the offsets up to and including `at` are done.
     pub(crate) fn tell_offset(&mut self, at: Offset, from: Offset, to: Offset, what: &str) {
         let distance = |to: Offset| u64::try_from(to.get() - from.get()).unwrap_or_default() + 1;
         self.tell(distance(at), distance(to), what);

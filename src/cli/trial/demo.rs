@@ -136,7 +136,7 @@ async fn in_a_browser(
         Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };
     let socket = Socket::listen(&config.state.path)?;
     let announce = |address: &str| {
-        println!("In a browser, once: {address}\n");
+        println!("Open this address in a browser (it works once): {address}\n");
         if open {
             console::open_browser(address);
         }
@@ -214,7 +214,7 @@ fn say(text: &str) -> io::Result<()> {
     }
 }
 
-/// The summary, in lines of less than 80 columns.
+/// The summary at the end of the demonstration, in lines of less than 80 columns.
 fn summary(shown: &ScreenState, rejected: usize, took: Duration) -> String {
     let ScreenState { verified, unsigned, late, .. } = shown;
     format!(

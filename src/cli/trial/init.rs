@@ -63,8 +63,8 @@ pub(crate) struct Args {
     /// Write the file without checking the service and the sink.
     #[arg(long)]
     unchecked: bool,
-    /// Use the service, key, organization, signers and channels that `channeld simulate` printed to this file, or - for
-    /// standard input. The simulator must be running.
+    /// Use the service, key, organization, signers and channels that `channeld simulate` printed to this file. With -,
+    /// they are read from standard input. The simulator must be running.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["base_url", "org_id", "workflow_owner", "valid_signers", "min_required_signatures", "channel"])]
     demo: Option<PathBuf>,
     /// The address of the service, including the version.
@@ -103,7 +103,7 @@ pub(crate) struct Args {
     to_file: Option<PathBuf>,
 }
 
-/// The announcement that `channeld simulate` prints.
+/// The values that `channeld simulate` prints as one line of JSON.
 #[derive(Deserialize)]
 struct SimulatorAnnouncement {
     base_url: String,
@@ -114,7 +114,7 @@ struct SimulatorAnnouncement {
     channels: Vec<String>,
 }
 
-/// All values in the configuration.
+/// All values that the written configuration contains.
 #[derive(Clone)]
 struct ConfigAnswers {
     base_url: String,

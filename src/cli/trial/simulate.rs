@@ -1,5 +1,6 @@
-//! `channeld simulate`: runs the simulated service until SIGTERM or SIGINT. As soon as it accepts connections, it prints
-//! the announcement, the only line on standard output, as JSON.
+//! `channeld simulate`: runs the simulated service until SIGTERM or SIGINT. As soon as the service accepts connections,
+//! the command prints one line of JSON: the address, the API key and the ids that a client needs. Nothing else is
+//! written to standard output.
 
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::daemon::signals::{Signal, Signals};

@@ -23,8 +23,8 @@ use crate::config::sources::{Layer, defaults, environment, merged};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reported;
 
-/// Builds a struct whose fields are results. Every field is read, and its mistakes are recorded, before an error ends the
-/// reading. A field can use the results of earlier fields by their names.
+/// Builds a struct whose fields are results. All fields are read, and all their mistakes are recorded, before an error
+/// is returned. A field can use the results of earlier fields by their names.
 macro_rules! all {
     ($($type:ident)::+ { $($field:ident: $reading:expr),* $(,)? }) => {{
         $(let $field: Result<_, $crate::config::reading::Reported> = $reading;)*
@@ -47,7 +47,7 @@ pub(crate) struct Reader {
     pub(crate) lookups: RefCell<KeyLookups>,
     /// The files that were read, except the operator's own file.
     pub(crate) files: RefCell<Files>,
-    /// The problems with variables, by their keys.
+    /// The problems with variables, by the keys that the variables set.
     of_variables: Vec<(Key, Problem)>,
     problems: RefCell<Vec<Problem>>,
     /// Notes for the operator that are not mistakes.
@@ -88,8 +88,8 @@ impl Reader {
         Self { layers, values, lines, lookups, files, of_variables, problems, notes }
     }
 
-    /// Creates a reader over the defaults, the operator's text and the variables. Fails only if the text is not TOML. No
-    /// other problem is reported then, because other problems could be consequences.
+    /// Creates a reader over the defaults, the operator's text and the variables. Fails only if the text is not TOML.
+    /// The error then contains only this problem, because other problems could be its consequences.
     pub(crate) fn open(
         text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -190,8 +190,8 @@ impl KeyLookups {
         unknown.collect()
     }
 
-    /// Whether a variable for `key` can affect a value that was read. It can if `key` was looked up, or if it is inside or
-    /// around a looked-up key.
+    /// Whether a variable for `key` can affect a value that was read. This is the case if `key` was looked up, contains
+    /// a key that was looked up, or is inside the value of a key that was looked up.
     fn concerns(&self, key: &Key) -> bool {
         let is_alike = |known: &Key| known.0.iter().zip(&key.0).all(|(known, name)| plain(known) == plain(name));
         // A table that was looked up does not count if it contains `key`: `key` may be another key of that table.

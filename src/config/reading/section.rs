@@ -22,7 +22,7 @@ use net::retry::RetryPolicy;
 /// The longest name of a channel or sink.
 const NAME_LIMIT: usize = 64;
 
-/// A table of the configuration, whether or not any layer contains it.
+/// A table of the configuration. A section also exists for a table that no layer contains.
 pub(crate) struct Section<'r> {
     pub(crate) reader: &'r Reader,
     pub(crate) key: Key,
@@ -37,7 +37,8 @@ impl<'r> Section<'r> {
         Section { reader: self.reader, key: self.key.at(name) }
     }
 
-    /// Reads a text or a whole number. `parse` checks it, and its error describes the mistake and its correction.
+    /// Reads a text or a whole number. `parse` checks the value. The error of `parse` describes the mistake and the
+    /// correction.
     pub(crate) fn optional<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.value(name, |value| parse(&scalar(value).ok_or("must be a string in quotes")?))
     }
@@ -85,7 +86,7 @@ impl<'r> Section<'r> {
         })
     }
 
-    /// Reads the secret `name`, or the secret in the file `name_file`. The error of `parse` does not quote it.
+    /// Reads the secret `name`, or the secret in the file `name_file`. The error of `parse` does not quote the secret.
     pub(crate) fn secret<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         let file = format!("{name}_file");
         match self.either(name, &file)? {
@@ -98,8 +99,9 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// Reads the values of the first table, and the secrets in the files that the second table names. Each value, or the
-    /// mistake in it, is passed to `found` with its table and its name.
+    /// Reads the values of the first table, and the secrets in the files that the second table names. Each value is
+    /// passed to `found` with its table and its name. If a value has a mistake, the mistake is passed instead of the
+    /// value.
     pub(crate) fn named_values<T>(
         &self,
         [values, files]: [&str; 2],
@@ -195,7 +197,8 @@ impl<'r> Section<'r> {
             return Err(self.wrong(name, if_empty));
         }
         let read = (1..).zip(&texts).map(|(number, text)| parse(number, text).map_err(|why| self.wrong(name, why)));
-        // Collect twice, so that every mistake is recorded.
+        // The items are collected twice: the first time, every mistake is recorded, and the second time, the first
+        // error is returned.
         read.collect::<Vec<_>>().into_iter().collect::<Result<_, _>>().map(Some)
     }
 
@@ -296,7 +299,7 @@ impl<'r> Section<'r> {
         Ok(self.table()?.and_then(|table| table.get(name)))
     }
 
-    /// Marks this table as known. Records a problem if the value here is not a table.
+    /// Marks this table as known. Records a problem if the value at the key of this table is not a table.
     fn table(&self) -> Reading<&'r Dict> {
         self.lookups().tables.insert(self.key.clone());
         let Some(value) = self.key.find_in(&self.reader.values) else { return Ok(None) };

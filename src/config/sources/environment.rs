@@ -14,7 +14,7 @@ use super::{Layer, merged};
 use crate::config::key::{Key, PREFIX, plain};
 use crate::config::problem::Problem;
 
-/// The variable that names the configuration file. The command line reads this variable, and it sets no key.
+/// The variable that names the configuration file. Only the command line reads this variable. The variable sets no key.
 pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
 
 /// Whether a variable of this process sets a key below a table.
@@ -37,7 +37,8 @@ pub(crate) fn add_telemetry(mut layers: Figment, variables: &BTreeMap<String, Os
     layers
 }
 
-/// Merges the variables over the layers, in the order of their names. Also returns the problems with them, by their keys.
+/// Merges the variables over the layers, in the order of the variables' names. Also returns the problems with the
+/// variables, by the keys that they set.
 pub(crate) fn add(mut layers: Figment, variables: &BTreeMap<String, OsString>) -> (Figment, Vec<(Key, Problem)>) {
     let (written, mut set, mut problems) = (merged(&layers), BTreeMap::new(), Vec::new());
     for (variable, text) in variables.iter().filter(|(variable, _)| *variable != FILE_VARIABLE) {

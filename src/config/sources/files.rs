@@ -70,9 +70,9 @@ impl Lines {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files(BTreeMap<PathBuf, Option<Stamp>>);
 
-/// Device, inode, size, and the times of the last change to the content and to the inode, in seconds and nanoseconds. They
-/// distinguish two contents without reading them. For a link they describe its target, because replacing a mounted secret
-/// changes the target.
+/// Device, inode, size, and the times of the last change to the content and to the inode, in seconds and nanoseconds. A
+/// change of the content changes one of these values, so the content does not have to be read. For a link, they are the
+/// values of the target, because replacing a mounted secret changes the target.
 type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl Files {
@@ -114,13 +114,13 @@ pub(crate) fn read_named(path: &str, bound: usize) -> Result<String, String> {
 }
 
 fn read_shown(path: &str, bound: usize, shown: &str) -> Result<String, String> {
-    read_up_to(Path::new(path), bound).map_err(|error| format!("{shown} {error}; create it, or correct the path"))
+    read_up_to(Path::new(path), bound).map_err(|error| format!("{shown} {error}; correct the path or the file"))
 }
 
 /// Reads the secret in a file, without the line break at its end.
 pub(crate) fn read_secret(path: &str) -> Result<String, String> {
-    // A secret may be set by mistake instead of the path, and must not reach a log. Only a text that is clearly a path is
-    // shown.
+    // An operator may have set the secret itself instead of its path, and a secret must not reach a log. The text is
+    // therefore shown only if it is clearly a path.
     let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
     match read_shown(path, SECRET_LIMIT, &shown)?.trim_end_matches(['\r', '\n']) {
         "" => Err(format!("{shown} is empty; put the secret into it")),

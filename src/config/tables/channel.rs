@@ -19,19 +19,20 @@ use proof::event::ChannelId;
 /// `[channels.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// Its name here and its id at the service. Both are unique.
+    /// The channel's name in the configuration, and its id at the service. Both are unique.
     pub channel: ChannelRef,
-    /// The names of its sinks, in the operator's order: at least one, each defined, none twice.
+    /// The names of the channel's sinks, in the operator's order: at least one, each defined, none twice.
     pub sinks: Vec<String>,
-    /// Filters for single sinks, which replace the sink's own filter.
+    /// Filters by the name of a sink. Each filter replaces the sink's own filter for this channel.
     pub filters: BTreeMap<String, Filter>,
     /// Where reading begins while the channel has no cursor.
     pub start: Start,
-    /// How long an event may become visible after a newer one was read. Zero: the channel does not look for such events.
+    /// For how long after an event was read, an event with a lower offset may still become visible. With zero, the
+    /// channel does not look for such events.
     pub settle: Duration,
     /// How often the channel's sinks are compared with the service's history; `None`: never.
     pub compare: Option<Duration>,
-    /// The requirements for its events.
+    /// The requirements for the channel's events.
     pub verification: Verification,
 }
 

@@ -57,8 +57,8 @@ fn explain_pem<T>(parsed: Result<T, PemError>) -> Result<T, String> {
     parsed.map_err(|error| format!("the file {error}"))
 }
 
-/// Reads `url` or `url_file`, and the TLS settings. If neither key is set, this is a problem if the address `is_required`.
-/// Otherwise the result has no hosts.
+/// Reads `url` or `url_file`, and the TLS settings. If the address `is_required`, it is a problem if neither key is
+/// set. If the address is not required and neither key is set, the result has no hosts.
 pub(crate) fn read_server(section: &Section<'_>, is_required: bool) -> Result<ServerSettings, Reported> {
     all!(ServerSettings {
         config: match section.secret("url", address) {
@@ -76,7 +76,8 @@ fn address(text: &str) -> Result<Address, String> {
     if server.has_host() { Ok(server.config) } else { Err(ADDRESS.to_owned()) }
 }
 
-/// Explains why an address cannot be used. Only the client's messages about an option are used: others can contain a secret.
+/// Explains why an address cannot be used. Of the client's messages, only those about an option are used, because other
+/// messages can contain a secret.
 fn unreadable(error: &(dyn Error + 'static)) -> String {
     let said = root_cause(error);
     let instead = |(option, instead): &(&str, &'static str)| said.ends_with(&format!("`{option}`")).then_some(*instead);

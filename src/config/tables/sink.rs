@@ -1,5 +1,5 @@
-//! `[sinks.NAME]`: the named destinations of events and the shape of the records. Each type reads its own keys in a file
-//! below.
+//! `[sinks.NAME]`: the sinks, and the format of their records. Each type of sink has a file in `sink/`, which reads its
+//! keys.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,8 +56,8 @@ impl Sink {
     }
 }
 
-/// Reads every sink, and checks it with the channels that use it. Sinks with mistakes are left out. If the state
-/// `is_shared`, instances share the channels.
+/// Reads every sink, and checks it with the channels that use it. Sinks with mistakes are left out. If `is_shared` is
+/// true, several instances share the state and the channels.
 pub(crate) fn read_all(root: &Section<'_>, channels: &[Channel], is_shared: bool) -> BTreeMap<String, Sink> {
     let (section, mut sinks) = (root.section("sinks"), BTreeMap::new());
     for name in section.names().unwrap_or_default() {

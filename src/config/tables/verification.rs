@@ -1,7 +1,8 @@
 //! The accepted signers, the owner of the events, and the handling of events without a proof.
 //!
-//! `[verification]` applies to every channel. `[channels.NAME.verification]` overrides it key by key. An owner in the
-//! channel's table replaces the shared owner, whichever of the two keys sets it.
+//! `[verification]` applies to every channel. `[channels.NAME.verification]` overrides it key by key. One of two keys
+//! sets the owner: `org_id` or `workflow_owner`. An owner in the channel's table replaces the shared owner, even if the
+//! shared owner is set by the other key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -77,7 +78,7 @@ impl<'r> Levels<'r> {
         let signers = signers?.ok_or_else(|| self.shared.missing("valid_signers"))?;
         SignerSet::new(signers, required?).map_err(|error| {
             let level = if self.own.is_set(REQUIRED) { &self.own } else { &self.shared };
-            level.wrong(REQUIRED, format!("{error}; lower it, or list more in valid_signers"))
+            level.wrong(REQUIRED, format!("{error}; lower this number, or list more signers in valid_signers"))
         })
     }
 
@@ -88,7 +89,8 @@ impl<'r> Levels<'r> {
         self.shared.wrong("org_id", message)
     }
 
-    /// The channel's own value of one of these keys, or else the shared value. Mistakes of both are recorded.
+    /// The channel's own value of one of these keys or, if the channel sets none of them, the shared value. Mistakes at
+    /// both levels are recorded.
     fn inherited<T>(&self, keys: &[&str], read: impl Fn(&Section<'_>) -> Reading<T>) -> Reading<T> {
         match (read(&self.shared), read(&self.own)) {
             (shared, Ok(None)) => {

@@ -12,7 +12,8 @@ const SINKS: [(&str, &str); 4] = [
     ("sqlite", "path = '/var/lib/channeld/events.db'"),
 ];
 
-/// Checks that the text is a valid configuration if the part is there, and that the only problem otherwise is this key.
+/// If the part is built in, checks that the text is a valid configuration. Otherwise, checks that this key is the only
+/// problem.
 fn check(text: &str, is_there: bool, key: &str, feature: &str) {
     match load(text, &[]) {
         Ok(_) => assert!(is_there, "{key} is taken without the feature {feature}"),

@@ -63,7 +63,7 @@ fn documented() -> String {
     DEFAULTS.lines().map(line).collect::<Vec<_>>().join("\n").replace("org_…", "org_1")
 }
 
-/// A text without the sinks that this build cannot make. Their table is the last one.
+/// The text without the table of the Kafka sink, which is the last table, if this build has no Kafka sink.
 fn buildable(text: &str) -> &str {
     if HAS_KAFKA { text } else { text.split_once("\n[sinks.NAME-kafka]").expect("it is documented").0 }
 }

@@ -1,10 +1,10 @@
-//! The tasks that write effects to the store and release leases. Commits that arrive during a write are then written
-//! together.
+//! The tasks that write effects to the store and release leases. Commits that arrive during a write are written
+//! together by the next write.
 //!
 //! # Invariants
 //!
-//! * **In order.** A channel's effects are written in the order in which they arrived. Effects that could not be written
-//!   yet come before newer ones.
+//! * **In order.** A channel's effects are written in the order in which they arrived. Effects that could not be
+//!   written yet come before newer effects.
 //! * **Nothing is written after a fatal error.** Every later commit is answered with the same error.
 
 use std::mem::take;
@@ -26,11 +26,11 @@ use telemetry::metrics;
 /// The largest number of commits that are added to a write.
 const GROUP: usize = 64;
 
-/// When a write has this many bytes, no more commits are added to it: the store keeps several copies of the bytes while
-/// it writes.
+/// When a write has this many bytes, no more commits are added to it. This limits the memory, because the store keeps
+/// several copies of the bytes while it writes.
 const GROUP_BYTES: usize = 8 << 20;
 
-/// The number of commits that may wait for the current write.
+/// The number of commits that may wait while a write is running.
 const QUEUE: usize = 256;
 
 /// The wait before an unavailable store is tried again.
@@ -53,18 +53,19 @@ pub enum CommitError {
     State(#[from] StateError),
 }
 
-/// The effects of a commit, and the code that waits for it.
+/// The effects of a commit, and the code that waits for the commit.
 pub(super) type Request = (Effects, CommitWaiter);
 
 #[derive(Debug)]
 pub(super) struct CommitWaiter {
-    /// Keeps the channel claimed in this process until the effects are written, because the next claim reads them.
+    /// Keeps the channel claimed in this process until the effects are written, because the next claim must read these
+    /// effects.
     pub(super) owner: Arc<Owner>,
     pub(super) done: oneshot::Sender<Result<(), CommitError>>,
 }
 
-/// Keeps a channel claimed in this process. It is dropped after the last commit of the lease has been written. The store
-/// then releases the lease.
+/// Keeps a channel claimed in this process. This value is dropped after the last commit of the lease has been written.
+/// The lease is then released in the store.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) lease: Lease,
@@ -78,7 +79,7 @@ impl Drop for Owner {
         if self.lease.is_lost() {
             self.lost.inc();
         }
-        // Sending fails only if the process is ending. The leases are then not released one by one.
+        // Sending fails only if the process is ending. In that case, the leases are not released one by one.
         let _ = self.releases.send(self.lease.clone());
     }
 }
@@ -151,8 +152,8 @@ impl Group {
         }
     }
 
-    /// Answers the commits that have an outcome and keeps the unavailable ones. Returns the error of a fatal write, if
-    /// any.
+    /// Answers the commits whose outcome is final. Keeps the commits that could not be written because the store was
+    /// unavailable: they are tried again. Returns the error of a fatal write, if any.
     fn answer(&mut self, effects: Vec<(Lease, Effects)>, outcomes: Vec<CommitOutcome>) -> Option<StateError> {
         let mut fatal = None;
         for (((lease, effects), answers), outcome) in effects.into_iter().zip(take(&mut self.answers)).zip(outcomes) {
@@ -180,14 +181,14 @@ impl Group {
     }
 }
 
-/// Logs why a lease was lost. It is normal that another instance takes over a channel. It is not normal that a store
-/// differs from the state that it acknowledged.
+/// Logs why a lease was lost. A takeover by another instance is normal. It is not normal that a store has another state
+/// than it has acknowledged.
 fn report(lease: &Lease, loss: Loss) {
     let channel = lease.channel;
     match loss {
         Loss::Ended | Loss::Overtaken => debug!(%channel, reason = %loss, "a commit is refused"),
         Loss::Behind { .. } => {
-            warn!(%channel, reason = %loss, "the channel is loaded again: later events are delivered again");
+            warn!(%channel, reason = %loss, "the channel is loaded again: events after its recorded cursors are delivered again");
         }
         Loss::Ahead { .. } => {
             error!(%channel, reason = %loss, "the channel is loaded again: find out which other program writes to the state");
@@ -216,7 +217,7 @@ pub struct Writes {
     /// The durations of writes.
     pub took: Histogram,
     trouble: watch::Sender<Option<String>>,
-    /// Why the last commit must be tried again.
+    /// Why the store was unavailable for the last write. `None` if the store was available.
     refused: watch::Sender<Option<String>>,
 }
 
@@ -242,7 +243,7 @@ impl Writes {
         self.refused.borrow().clone().or_else(|| self.trouble.borrow().clone())
     }
 
-    /// Records whether commits can be written. They can fail even while [`Store::check`] succeeds.
+    /// Records whether commits can be written. Commits can fail even while [`Store::check`] succeeds.
     fn note(&self, outcomes: &[CommitOutcome]) {
         let refused = outcomes.iter().find_map(|outcome| match outcome {
             CommitOutcome::Unavailable(error) => Some(Chain(error).to_string()),

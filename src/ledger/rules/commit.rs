@@ -47,15 +47,15 @@ pub enum Change {
     Settle { sink: SinkName, key: EventKey },
     /// An event is rejected. It is then no longer pending.
     Quarantine(QuarantinedEvent),
-    /// An event leaves the quarantine to be delivered. It becomes pending for each of the `sinks` whose cursor has
-    /// passed it. The wait for its proof starts again at `since`, in Unix seconds.
+    /// An event leaves the quarantine to be delivered. The event becomes pending for each of the `sinks` whose cursor
+    /// has passed it. The wait for its proof starts again at `since`, in Unix seconds.
     Release { key: EventKey, since: i64, sinks: Vec<SinkName> },
     /// An operator discards a quarantined event.
     DropQuarantined(EventKey),
     /// In strict ordering, this event now blocks all later events.
     Block(Blocker),
-    /// An operator pauses a sink, or the channel if `sink` is `None`. If `pause` is `None`, an operator resumes it or
-    /// its pause has ended: see [`Paused::set`].
+    /// Pauses a sink, or the channel if `sink` is `None`. If `pause` is `None`, the pause ends, because an operator has
+    /// ended it or its time is over: see [`Paused::set`].
     Pause { sink: Option<SinkName>, pause: Option<Pause> },
     /// A sink gave up on an event.
     GiveUp { sink: SinkName, letter: DeadLetter },
@@ -70,14 +70,14 @@ pub enum Change {
     DeliveredLate(Proof),
 }
 
-/// A pending event of a lane: its proof has not arrived, or an operator wants it delivered again.
+/// A pending event of a lane: its proof has not arrived, or an operator wants the event delivered again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// The offset of the event.
     pub offset: Offset,
     /// The id by which the event is read again if that is necessary.
     pub event_id: Option<EventId>,
-    /// When the wait started, in Unix seconds.
+    /// When the wait for the proof or for the next delivery started, in Unix seconds.
     pub first_seen: i64,
     /// When the event was first read, if that is known.
     pub received: Option<Timestamp>,
@@ -132,7 +132,7 @@ pub struct Effects {
 }
 
 /// A small summary of a ledger. A later start uses it to notice that a store has lost entries, and to continue without
-/// these entries.
+/// the lost entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Every lane's cursor.
@@ -143,7 +143,7 @@ pub struct Summary {
     /// The pauses that an operator set. A damaged store must not end a pause.
     #[serde(default, skip_serializing_if = "Paused::is_empty")]
     pub paused: Paused,
-    /// The lowest pending offset. If all cursors are set below it, every pending event is read again.
+    /// The lowest pending offset. If all cursors are set below this offset, every pending event is read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_from: Option<Offset>,
     /// The number of pending events.
@@ -155,7 +155,7 @@ pub struct Summary {
     /// The number of dead letters.
     #[serde(default)]
     pub dead_letters: u64,
-    /// The quarantined events that other instances must know about.
+    /// The quarantined events whose proofs other channels showed first. Other instances read this list.
     #[serde(skip)]
     pub held_back: Vec<QuarantinedDuplicates>,
 }

@@ -33,24 +33,24 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// A pending event: its proof has not arrived, or it must be delivered again.
+/// A pending event: its proof has not arrived, or the event must be delivered again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingEvent {
-    /// The id by which the event is read again. Only an event that left the quarantine may have none.
+    /// The id by which the event is read again. Only an event that left the quarantine may have no id.
     pub event_id: Option<EventId>,
-    /// When the wait started, in Unix seconds. Only shown to operators: timeouts use `asked_at`.
+    /// When the wait for the proof or for the next delivery started, in Unix seconds. Only shown to operators: timeouts
+    /// use `asked_at`.
     pub first_seen: i64,
-    /// When the wait started, on the channel's [`asked`](crate::Ledger::asked) clock. States of version 0.1 do not have
-    /// it.
+    /// The time of `first_seen` on the channel's [`asked`](crate::Ledger::asked) clock. `None` in a state of version 0.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<u64>,
     /// When the event was first read, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Timestamp>,
-    /// The sinks for which the event is pending: their lanes have passed its offset.
+    /// The sinks for which the event is pending: their lanes have passed the event.
     pub owed: BTreeSet<SinkName>,
     /// Whether the event became visible below offsets that were read earlier. Otherwise its proof was late, or an
-    /// operator asked for it.
+    /// operator asked for the event.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub appeared: bool,
     /// The size of the body.
@@ -58,8 +58,8 @@ pub struct PendingEvent {
     pub bytes: u64,
 }
 
-/// The position that a sink has confirmed for a lane. It is missing while the cursor comes from `start` or from an operator
-/// and the sink has not confirmed it yet.
+/// The position that a sink has confirmed for a lane. A lane has none if `start` or an operator set its cursor and the
+/// sink has confirmed nothing since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confirmed {
     /// The sink's own position. The cursor can be higher, because events that are not sent to the sink move only the
@@ -90,7 +90,7 @@ impl fmt::Display for EventLocation {
 pub struct Quarantined {
     /// The offset of the event.
     pub offset: Offset,
-    /// The id of the event, if it has one that can be read.
+    /// The id of the event, if it has a readable id.
     pub event_id: Option<EventId>,
     /// The constant name of the reason.
     pub reason: String,
@@ -101,7 +101,8 @@ pub struct Quarantined {
     /// When the event was first read, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Timestamp>,
-    /// The location where the event's proof or its other content was delivered before.
+    /// The location at which the same proof was shown before. If the event contradicts an earlier one, the location at
+    /// which the other event, or the other content of this event, was shown before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<EventLocation>,
     /// The digest of the event's proof. Set only if another channel has shown the proof before, or if the signed content
@@ -113,18 +114,19 @@ pub struct Quarantined {
     pub bytes: u64,
 }
 
-/// Quarantined events whose proofs were also shown by another channel, with the details of the first event.
+/// The quarantined events of a channel whose proofs one other channel showed first. The details are the details of the
+/// first of these events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuarantinedDuplicates {
     /// The number of these events.
     pub events: u64,
     /// The offset of the first event.
     pub offset: Offset,
-    /// The other location where the proof of the first event was shown.
+    /// The location in the other channel at which the proof of the first event was shown.
     pub original: EventLocation,
     /// The reason why the first event is quarantined.
     pub reason: String,
-    /// The digest of that proof.
+    /// The digest of the first event's proof.
     pub digest: String,
 }
 
@@ -137,9 +139,9 @@ pub const WORKFLOWS: usize = 1_000;
 /// A workflow that appeared in a verified event of the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownWorkflow {
-    /// The channel that showed it before. `None` if this channel was the first.
+    /// The channel that showed the workflow first. `None` if this channel was the first.
     pub first_in: Option<ChannelId>,
-    /// When this channel first showed it, in Unix seconds.
+    /// When this channel first showed the workflow, in Unix seconds.
     pub since: i64,
 }
 
@@ -168,8 +170,7 @@ pub struct Blocker {
     pub offset: Offset,
     /// When it was first seen, in Unix seconds. Only shown to operators: timeouts use `asked_at`.
     pub first_seen: i64,
-    /// When it was first seen, on the channel's [`asked`](crate::Ledger::asked) clock. States of version 0.1 do not
-    /// have it.
+    /// The time of `first_seen` on the channel's [`asked`](crate::Ledger::asked) clock. `None` in a state of version 0.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<u64>,
 }
@@ -217,8 +218,8 @@ impl Paused {
         *self == Self::default()
     }
 
-    /// Pauses a sink or, if `sink` is `None`, the channel. If `pause` is `None`, resumes it. If it is already paused,
-    /// the start time stays the same.
+    /// Pauses a sink, or the channel if `sink` is `None`. If `pause` is `None`, the pause ends. A new pause of a paused
+    /// sink or channel keeps the start time of the earlier pause.
     pub fn set(&mut self, sink: Option<SinkName>, pause: Option<Pause>) {
         let since =
             |before: &Option<Pause>, pause: Pause| Pause { since: before.map_or(pause.since, |it| it.since), ..pause };
@@ -239,14 +240,16 @@ impl Paused {
 
 const MIB: u64 = 1024 * 1024;
 
-/// The limit of one channel's quarantine. When it is full, reading stops, because no rejected event is discarded.
+/// The limit of one channel's quarantine. When the quarantine is full, the channel stops reading, because no rejected
+/// event is discarded.
 pub const QUARANTINE: Room = Room { events: 1_000, bytes: 64 * MIB };
 
-/// The limit for the pending events of one channel. When it is reached, reading waits until their number falls.
+/// The limit for the pending events of one channel. When the limit is reached, the channel waits with reading until
+/// fewer events are pending.
 pub const LATE: Room = Room { events: 10_000, bytes: 64 * MIB };
 
-/// The limit for the dead letters of one channel. When it is reached, the channel's sinks retry an event instead
-/// of adding a dead letter.
+/// The limit for the dead letters of one channel. When the limit is reached, the channel's sinks retry a refused event
+/// instead of giving up on it.
 pub const DEAD_LETTERS: Room = Room { events: 10_000, bytes: 64 * MIB };
 
 /// A number of events and their size, used for limits and for usage.
@@ -263,7 +266,7 @@ impl Room {
         sizes.fold(Self::default(), |room, size| Self { events: room.events + 1, bytes: room.bytes + size })
     }
 
-    /// Whether a limit is reached. Events that were already read are still accepted.
+    /// Whether a limit is reached. Events that were already read are stored even above the limit.
     pub fn is_full(self, limit: Self) -> bool {
         self.events >= limit.events || self.bytes >= limit.bytes
     }

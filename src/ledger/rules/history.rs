@@ -1,9 +1,9 @@
-//! The newest events of a channel in the form in which they were read, and the recently delivered proofs. Both are
-//! remembered across restarts.
+//! The newest events that a channel has read, and the proofs that it delivered recently. Both are remembered across
+//! restarts.
 //!
-//! The service can be restored from a backup. It then returns other events at offsets that were read before, and its
-//! answers contain no sign of the restoration. The newest events are therefore remembered by offset, id and proof, and
-//! compared with the service's history.
+//! The service can be restored from a backup. The service then returns other events at offsets that were read before,
+//! and its answers contain no sign of the restoration. The newest events are therefore remembered by offset, id and
+//! proof, and compared with the service's history.
 //!
 //! The proofs of a commit are stored as one entry. If the number of proofs exceeds the capacity, the oldest entries are
 //! removed.
@@ -21,10 +21,10 @@ use proof::event::{EventId, EventKey, Offset};
 /// The number of remembered events of a channel.
 pub const HISTORY: usize = 64;
 
-/// The packed length of an event: an offset, the offset before it, an id and a digest.
+/// The packed length of an event: its offset, the offset that was read before it, its id and its digest.
 const LENGTH: usize = 8 + 8 + 16 + 16;
 
-/// Represents an absent offset. No offset is negative.
+/// Represents an absent offset. A real offset is never negative.
 const NO_OFFSET: i64 = -1;
 
 /// An event that was read.
@@ -32,7 +32,7 @@ const NO_OFFSET: i64 = -1;
 pub struct KnownEvent {
     /// The key of the event.
     pub key: EventKey,
-    /// The offset that was read before this one. No event was visible in between. `None` if this was the channel's
+    /// The offset that was read before this one. No event was visible between the two. `None` if this was the channel's
     /// first event.
     pub previous: Option<Offset>,
     /// The proof of a verified event.
@@ -42,14 +42,14 @@ pub struct KnownEvent {
 /// The service's history differs from the events that were read. New events are quarantined until an operator decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contradiction {
-    /// The offset at which the two differ.
+    /// The offset at which the service's history and the events that were read differ.
     pub offset: Offset,
-    /// The event that was read there.
+    /// The event that was read at this offset.
     pub known: Option<EventId>,
-    /// The event that the service returns there now. `None` if it returns none.
+    /// The event that the service returns at this offset now. `None` if the service returns no event there.
     pub found: Option<EventId>,
-    /// The highest remembered offset at which the service still has the same event. `None` if it has none of the
-    /// remembered events.
+    /// The highest remembered offset at which the service still has the same event. `None` if the service has none of
+    /// the remembered events.
     pub agrees_through: Option<Offset>,
     /// When the difference was found, in Unix seconds.
     pub since: i64,
@@ -70,7 +70,7 @@ impl History {
         self.0.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, event)| event)
     }
 
-    /// Adds events, and forgets the lowest ones above the limit.
+    /// Adds events. If more than [`HISTORY`] events are then remembered, forgets the events with the lowest offsets.
     pub fn add(&mut self, events: impl IntoIterator<Item = KnownEvent>) {
         self.0.extend(events.into_iter().map(|event| (event.key, event)));
         while self.0.len() > HISTORY {
@@ -138,7 +138,7 @@ pub struct Proof {
 /// The stored entries of delivered proofs: one entry for each commit that delivered any.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
-    /// The numbers of the entries, oldest first, each with its number of proofs.
+    /// For each entry, oldest first: the number in its key, and how many proofs it contains.
     numbers: VecDeque<(u64, usize)>,
     proofs: usize,
     pub(super) capacity: usize,

@@ -1,6 +1,6 @@
 //! The entries of a ledger in the store. Each has a table, a key in the table, and a value.
 //!
-//! Most values are JSON. Bodies are the original bytes of the events, and proofs are packed.
+//! Most values are JSON. Bodies are the original bytes of the events, and proofs are packed without separators.
 //!
 //! In version 0.1 the keys of events were offsets. The new keys also contain the events' ids. [`rekey`] migrates old keys.
 
@@ -15,7 +15,7 @@ use proof::event::{EventId, EventKey, Offset};
 
 /// The key of an entry of one channel. Keys are ordered so that the facts about an event come before its body.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumDiscriminants)]
-#[strum_discriminants(name(Table), doc = "A kind of keys, by the name that a store gives its table.")]
+#[strum_discriminants(name(Table), doc = "The table of a key. Its text is the name that a store gives the table.")]
 #[strum_discriminants(
     derive(strum::EnumIter, strum::EnumString, strum::IntoStaticStr),
     strum(serialize_all = "kebab-case")
@@ -44,7 +44,7 @@ pub enum Key {
     /// [`Paused`](crate::Paused).
     #[strum_discriminants(strum(serialize = "pauses"))]
     Paused,
-    /// Proofs that were delivered in one commit, under an increasing number.
+    /// Proofs that were delivered in one commit. Each such entry has a larger number than the previous one.
     Proofs(u64),
     /// [`ShownWorkflow`](crate::ShownWorkflow).
     #[strum_discriminants(strum(serialize = "workflows"))]
@@ -98,7 +98,8 @@ impl Table {
 }
 
 impl Key {
-    /// The bytes of the key within the table and the channel. Numbers are big endian, so keys sort like offsets.
+    /// The bytes of the key within the table and the channel. Numbers are big endian, so the keys of events sort like
+    /// their offsets.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Cursor(sink) | Self::Confirmed(sink) => sink.as_bytes().to_vec(),
@@ -174,8 +175,8 @@ fn event_and_sink(bytes: &[u8]) -> Option<(EventKey, SinkName)> {
     Some((EventKey { offset: offset(number)?, id }, sink(name)?))
 }
 
-/// An entry that version 0.1 stored under an offset only, although its event has an id, and the entry of its body. Each
-/// pair of keys is the old key and the new key.
+/// An entry that version 0.1 stored under an offset alone, although its event has an id, and the entry of the event's
+/// body. Each pair of keys consists of the old key and the new key.
 #[derive(Debug)]
 pub(crate) struct MovedEntry {
     entry: (Key, Key),
@@ -221,8 +222,8 @@ pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<MovedEntry>, StateError
 }
 
 impl MovedEntry {
-    /// The changes that move the entry. `json` is its body, or `None` if the body was lost or was moved with another
-    /// entry of the event.
+    /// The changes that move the entry. `json` is the event's body. It is `None` if the body was lost, or was already
+    /// moved with another entry of the event.
     pub(crate) fn changes(self, json: Option<Bytes>) -> Changes {
         let (entry, body) = (self.entry, self.body);
         let mut changes = vec![(entry.1, Some(self.value)), (entry.0, None)];

@@ -37,8 +37,8 @@ pub struct CopySummary {
 }
 
 /// Copies the complete contents of `from` and compares them. No other process may use either store during the copy.
-/// After each channel, `tell` receives the number of copied items and the total number of channels. The leftovers of an
-/// interrupted copy in `to` are removed first.
+/// After each channel, `tell` receives the counts of copied channels and entries, and the total number of channels. The
+/// leftovers of an interrupted copy in `to` are removed first.
 ///
 /// # Errors
 /// If a store cannot be used, if `from` is empty or incomplete, if `to` contains a complete state, or if the entries
@@ -88,7 +88,7 @@ async fn claim(store: &dyn Store, channel: ChannelId) -> Result<(Lease, Entries)
     claimed.ok_or_else(|| StateError::Unusable(format!("an instance owns the channel {channel}: stop all instances")))
 }
 
-/// Removes the entries that each store maintains in its own way.
+/// Removes the version and the summary, which each store maintains in its own way.
 fn content(mut entries: Entries) -> Entries {
     entries.retain(|key, _| !matches!(key, Key::Version | Key::Summary));
     entries

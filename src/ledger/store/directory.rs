@@ -1,12 +1,13 @@
-//! The state directory: its lock, its ownership checks, and `state.json`, which records the states that the owner of the
-//! directory has used. If a recorded state has disappeared, the daemon therefore does not start with an empty state.
+//! The state directory: its lock, its ownership checks, and `state.json`, which records the states that were used with
+//! this directory. If a recorded state has disappeared, the daemon therefore refuses to start, instead of starting with
+//! an empty state.
 //!
 //! # Invariants
 //!
 //! * **Private to its owner.** The directory belongs to this user and has mode 0700. The files that channeld keeps in
 //!   it belong to this user, and none of them is a symbolic link. Anything else is an error before any file is opened.
 //! * **Never torn.** A file is written under another name, synced, and renamed.
-//! * **`state.json` is optional.** If the file is missing, the state that is found is used.
+//! * **`state.json` is optional.** If the file is missing, the daemon uses the state that it finds.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -21,7 +22,8 @@ use crate::StateError;
 
 pub(super) const DATABASE: &str = "sled";
 pub(super) const MIRROR: &str = "cursors.json";
-/// The next mirror, until it is complete and on disk. If the process is killed before that, the next write replaces it.
+/// The file name of a new mirror until it is complete and on disk. If the process is killed before that, the next write
+/// replaces this file.
 pub(super) const MIRROR_NEXT: &str = "cursors.json.new";
 const USED: &str = "state.json";
 const USED_NEXT: &str = "state.json.new";
@@ -124,11 +126,14 @@ impl Used {
         let Some(json) = read(&path)? else { return Ok(Self::default()) };
         serde_json::from_slice(&json).map_err(|_| {
             let path = path.display();
-            StateError::Unusable(format!("{path} cannot be read: if this is the right state, remove that file"))
+            StateError::Unusable(format!(
+                "{path} cannot be read: if the state in this directory is the right one, remove that file"
+            ))
         })
     }
 
-    /// Changes the file, and returns when the change is on disk. Only the owner of the locked directory may call this.
+    /// Changes the file, and returns when the change is on disk. Only the process that has locked the directory may
+    /// call this.
     pub(super) fn change(directory: &Path, change: impl FnOnce(&mut Self)) -> Result<(), StateError> {
         let before = Self::read(directory)?;
         let mut used = before.clone();
@@ -153,8 +158,8 @@ pub(super) fn replace(directory: &Path, name: &str, next: &str, value: &impl Ser
     replaced().map_err(|error| StateError::io(format!("writing {}", path.display()), error))
 }
 
-/// Writes the content to the file `next`, syncs it, and renames it to `path`. The renaming is on disk after the directory
-/// has been synced too.
+/// Writes the content to the file `next`, syncs it, and renames it to `path`. The directory is not synced here. Only
+/// after [`sync_directory`] is the renaming on disk.
 pub(super) fn write(path: &Path, next: &Path, content: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).custom_flags(NO_FOLLOW);

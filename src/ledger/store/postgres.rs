@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **Fenced in the statement.** A commit is one statement. It changes a channel's entries only if the channel's row
-//!   still names this instance and the lease's epoch, and has a version between the recorded version and the commit's
-//!   version. The statement locks that row, and so does a claim.
+//! * **Fenced in the statement.** A commit is one statement. It changes a channel's entries only under two conditions:
+//!   the channel's row still names this instance and the lease's epoch, and the row's version is between the recorded
+//!   version and the commit's version. Both a commit and a claim lock this row.
 //! * **No transaction stays open.** Each statement is its own transaction and uses no session state. The store therefore
 //!   works through a pooler, and a process that is stopped in the middle locks nothing.
 //! * **An unknown outcome is resolved by repetition.** If the answer to a commit is lost, the same effects are written
@@ -54,13 +54,13 @@ mod sql;
 use group::Group;
 use schema::{Connection, Schema};
 
-/// The oldest proofs are forgotten after an instance has recorded this many.
+/// After an instance has recorded this many proofs, it removes the oldest proofs from the database.
 const FORGET_AFTER: usize = PROOFS / 20;
 
 /// The number of proofs that are examined at once. It is larger than [`FORGET_AFTER`], so that a backlog is reduced.
 const FORGET_AT_ONCE: usize = 10 * FORGET_AFTER;
 
-/// How often a commit is sent in a row if an earlier copy is executed at the same time.
+/// How many times in a row a commit is sent while earlier copies are being executed.
 const TRIES: usize = 3;
 
 #[derive(Debug)]
@@ -77,12 +77,13 @@ struct Postgres {
     forgetting: Mutex<Option<AbortOnDropHandle<()>>>,
     term: Arc<LeaseTerm>,
     claimed: Mutex<HashMap<ChannelId, LeasedVersion>>,
-    /// The configured channels of instances, by their digest. Most instances have the same configuration, and it seldom
-    /// changes.
+    /// The lists of configured channels that instances have registered, by the digest of the list. They are cached
+    /// because most instances have the same list, and a list seldom changes.
     configurations: Mutex<BTreeMap<Vec<u8>, Arc<BTreeSet<ChannelId>>>>,
-    /// The requests that this instance received recently, and when. They are not taken again.
+    /// The requests that this instance received recently, with the time of receipt. These requests are not taken again.
     received: Mutex<BTreeMap<RequestId, Instant>>,
-    /// The runtime directory in which the id of the state is recorded after `channeld state copy` has created it here.
+    /// The runtime directory in which the id of the state is recorded after `channeld state copy` has created the state
+    /// in this database.
     remember_in: Option<PathBuf>,
     /// The last field, because the runtime directory must stay locked until everything else is closed. `None` if
     /// another process owns the directory.
@@ -167,7 +168,7 @@ impl Postgres {
             let parameters = [(&all as _, Type::INT8), (&each as _, Type::INT8), (&at_once as _, Type::INT8)];
             while noted.load(Ordering::Relaxed) >= FORGET_AFTER {
                 noted.store(0, Ordering::Relaxed);
-                // After an error, the next run examines more proofs.
+                // An error needs no other handling: the next run examines more proofs.
                 if let Err(error) = upkeep.query(sql::FORGET, &parameters).await {
                     debug!(error = %Chain(&error), "old proofs could not be removed");
                 }
@@ -218,7 +219,9 @@ impl Postgres {
 
 /// The error if another copy was started or ended, or an instance has started to work.
 fn changed_meanwhile() -> StateError {
-    StateError::Unusable("the target was changed in the meantime: run one copy at a time, and no instance".to_owned())
+    StateError::Unusable(
+        "the target was changed in the meantime: run only one copy at a time, and stop all instances".to_owned(),
+    )
 }
 
 #[async_trait]

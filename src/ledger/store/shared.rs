@@ -3,10 +3,11 @@
 //! # Invariants
 //!
 //! * **Never two owners.** An instance is considered dead when its lease ends on the store's clock. The instance itself
-//!   stops earlier: its [`LeaseTerm`] ends [`MARGIN`] before that, measured from the time before the heartbeat was sent.
+//!   stops earlier: its [`LeaseTerm`] starts when the heartbeat is sent, not when the store accepts it, and is shorter
+//!   than the lease by [`MARGIN`].
 //! * **Suspended time counts.** A machine that was suspended for longer than the lease has no lease when it wakes.
-//! * **At most once.** A request is taken once, by the instance that it is addressed to. If it was withdrawn before, it is
-//!   never taken.
+//! * **At most once.** A request is taken once, by the instance that it is addressed to. A request that is withdrawn
+//!   before that is never taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,7 +35,7 @@ pub struct ClusterView {
     pub instances: BTreeMap<InstanceId, Instance>,
     /// Every channel that any instance has ever configured.
     pub channels: BTreeMap<ChannelId, Ownership>,
-    /// Quarantined events of these channels whose proofs other channels showed first.
+    /// By channel, the quarantined events whose proofs another channel showed first.
     pub held_back: BTreeMap<ChannelId, Vec<QuarantinedDuplicates>>,
 }
 
@@ -94,7 +95,8 @@ impl Instance {
 pub enum Ownership {
     /// A live instance owns it under this epoch.
     Owned { by: InstanceId, epoch: u64 },
-    /// No live instance has owned it for this time: since the last owner released it, or its lease ended.
+    /// No live instance has owned the channel for this long: since the last owner released the channel, or since that
+    /// owner's lease ended.
     Orphaned { since: Duration },
 }
 
@@ -126,13 +128,13 @@ pub enum RequestState {
     Waiting,
     /// The answer has arrived. The request is removed.
     Answered(ForwardedResponse),
-    /// No answer will arrive, because the instance has died or the request was withdrawn. The request is removed. If it
-    /// was `taken`, it may have been executed.
+    /// No answer will arrive, because the instance has died or the request was withdrawn. The request is removed. If
+    /// the request was `taken`, it may have been executed.
     Ended { taken: bool },
 }
 
-/// The instances of a store, and the requests between them: the owner of a channel executes an operator's command for it.
-/// A method fails if the store cannot be reached.
+/// The instances of a store, and the requests between them. A request forwards an operator's command to the instance
+/// that owns the channel. A method fails if the store cannot be reached.
 #[async_trait]
 pub trait Membership: Send + Sync + fmt::Debug {
     /// The id of this instance.
@@ -144,8 +146,8 @@ pub trait Membership: Send + Sync + fmt::Debug {
     /// The time until which this instance may run its channels.
     fn term(&self) -> &LeaseTerm;
 
-    /// Reports that this instance is alive and configures these channels, and returns the state of the others. Prolongs
-    /// the [`LeaseTerm`], and cancels the leases that others have taken over.
+    /// Reports that this instance is alive and configures these channels. Returns the state of all instances and
+    /// channels. Prolongs the [`LeaseTerm`], and cancels the leases of channels that other instances have taken over.
     async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<ClusterView, StateError>;
 
     /// Whether this process currently has the lease of the channel: it claimed the channel, and has neither lost nor
@@ -162,7 +164,7 @@ pub trait Membership: Send + Sync + fmt::Debug {
     /// lease ends.
     async fn leave(&self);
 
-    /// Sends a request to an instance. It may be executed even if this fails.
+    /// Sends a request to an instance. Even if this method fails, the request may be executed.
     async fn ask(&self, instance: InstanceId, request: &ForwardedRequest) -> Result<RequestId, StateError>;
 
     /// Checks for the answer. If `withdraw` is set, the request ends in any case.

@@ -24,7 +24,7 @@ pub fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<
 pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = find(error)? else { return None };
     (format!("{:?}", other.0) == OF_AUTHORITY).then_some(
-        "the server uses a CA certificate as its own, usually a self-signed one: use a certificate issued by this CA, or create it without CA:TRUE",
+        "the server uses a CA certificate as its own, usually a self-signed one: use a certificate issued by this CA, or create the certificate without CA:TRUE",
     )
 }
 
@@ -32,13 +32,17 @@ pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
 pub fn advice(error: &(dyn Error + 'static)) -> &'static str {
     use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
     match find(error) {
-        Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => "; is its authority in ca_file?",
-        Some(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => "; it must be renewed",
+        Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => {
+            "; is the authority of the server's certificate in ca_file?"
+        }
+        Some(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => {
+            "; the server's certificate must be renewed"
+        }
         Some(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
-            "; use the name in its certificate"
+            "; use the name in the server's certificate"
         }
         None if find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) => {
-            "; is it running, and is its address correct?"
+            "; is the server running, and is its address correct?"
         }
         _ => "",
     }

@@ -11,7 +11,7 @@ use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 /// The longest wait that a response can request. A longer wait is shortened to this, because the server may recover earlier.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
-/// Returns a header value that is not shown, or `None` if `value` is not legal in a header.
+/// Returns a header value that `Debug` output does not show, or `None` if `value` is not legal in a header.
 pub fn sensitive(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);

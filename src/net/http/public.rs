@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **The client connects to the checked addresses.** A name that resolves to another address a moment later gains
-//!   nothing.
+//! * **The client connects to the checked addresses.** If a name resolves to another address a moment later, that
+//!   address is not used.
 //! * **One private address is enough.** A name is refused if any of its addresses is not public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -24,7 +24,7 @@ use crate::secret::Secret;
 /// The number of characters per line of PEM.
 const LINE: usize = 64;
 
-/// Why a PEM text cannot be used. The message is a predicate: the caller puts the name of the file before it.
+/// Why a PEM text cannot be used. The message is a predicate: the caller puts the name of the file before the message.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum PemError {

@@ -2,7 +2,7 @@ use futures_util::FutureExt;
 
 use super::*;
 
-/// Two channels with a floor of 100 bytes each, which counts as 200.
+/// Two channels. A reservation of 100 bytes counts as 200 and fills the floor of a channel.
 fn two() -> (Arc<Memory>, [Arc<ChannelMemory>; 2]) {
     let memory = Arc::<Memory>::default();
     memory.share_among(800, 2);

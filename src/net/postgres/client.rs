@@ -127,7 +127,7 @@ impl fmt::Debug for OpenConnection {
     }
 }
 
-/// Converts a number to PostgreSQL's `bigint`. Epochs and versions stay far below its maximum.
+/// Converts a number to PostgreSQL's `bigint`. Epochs and versions stay far below the maximum of `bigint`.
 pub fn bigint(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -163,8 +163,8 @@ fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> Stri
         SqlState::INVALID_PASSWORD => format!("correct the password of role {role} in {at}.url"),
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             let certificate = match server.identity {
-                None => format!("if it asks for a client certificate, set {at}.client_certificate_file"),
-                Some(_) => format!("if it asks for a client certificate, the certificate must name {role}"),
+                None => format!("if the server asks for a client certificate, set {at}.client_certificate_file"),
+                Some(_) => format!("if the server asks for a client certificate, the certificate must name {role}"),
             };
             format!("let role {role} log in from here: create role, pg_hba.conf; {certificate}")
         }
@@ -175,7 +175,7 @@ fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> Stri
             format!("as a superuser run: grant connect on database \"{database}\" to \"{role}\";")
         }
         SqlState::TOO_MANY_CONNECTIONS => "each instance needs several connections: raise max_connections".to_owned(),
-        SqlState::CANNOT_CONNECT_NOW => "wait until it has started".to_owned(),
+        SqlState::CANNOT_CONNECT_NOW => "wait until the server has started".to_owned(),
         _ => "see the server's log".to_owned(),
     }
 }
@@ -188,11 +188,13 @@ fn advice_on_connecting(error: &(dyn Error + 'static), at: &str) -> String {
     } else if words.contains("password missing") {
         format!("put the password into {at}.url or, better, into the file that {at}.url_file names")
     } else if words.contains("does not support TLS") {
-        format!("turn TLS on there (ssl = on), or set sslmode=disable in {at}.url if you own the network in between")
+        format!(
+            "turn TLS on at the server (ssl = on), or set sslmode=disable in {at}.url if you own the network in between"
+        )
     } else if let Some(error) = http::find(error) {
         advice_on_tls(error, at)
     } else if words.contains("does not allow writes") {
-        format!("no host of {at}.url is the primary: add it")
+        format!("no host of {at}.url is the primary: add the primary")
     } else {
         format!("check host and port in {at}.url, and the network in between")
     }
@@ -204,13 +206,15 @@ fn advice_on_tls(error: &TlsError, at: &str) -> String {
     match error {
         TlsError::AlertReceived(_) => {
             format!(
-                "the server refuses it: use a {at}.client_certificate_file that was issued by the server's ssl_ca_file"
+                "the server refuses the client certificate: use a {at}.client_certificate_file that was issued by the server's ssl_ca_file"
             )
         }
         TlsError::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
-            format!("use the host name in its certificate in {at}.url")
+            format!("in {at}.url, use the host name of the server's certificate")
         }
-        TlsError::InvalidCertificate(Expired | ExpiredContext { .. }) => "its certificate must be renewed".to_owned(),
-        _ => format!("name the CA of its certificate in {at}.ca_file"),
+        TlsError::InvalidCertificate(Expired | ExpiredContext { .. }) => {
+            "the server's certificate must be renewed".to_owned()
+        }
+        _ => format!("name the CA of the server's certificate in {at}.ca_file"),
     }
 }

@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 /// levels, and a record, a CloudEvents event and a batch add levels around an event.
 pub(super) const MAX_DEPTH: usize = 120;
 
-/// Why a record is not a well-formed event. It names the field but never its value, because bodies are not logged.
+/// Why a record is not a well-formed event. The message names the field but never its value, because bodies are not
+/// logged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum Malformed {

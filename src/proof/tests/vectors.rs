@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 const VERDICTS: &str = include_str!("../../../tests/vectors/verdicts.json");
 const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");
 
-/// The cases that the reference accepts because it is lax and this verifier rejects, with the reason for each.
+/// The cases that this verifier rejects although the reference accepts them, with the reason for each.
 const STRICTER: [(&str, &str); 40] = [
     ("badsig/raw-65-ascii-chars-recoverable-unknown/before-threshold", NO_PREFIX),
     ("context/text-no-prefix-signed-over-ascii-text", NO_PREFIX),

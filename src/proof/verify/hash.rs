@@ -64,7 +64,7 @@ macro_rules! written_as_hex {
         }
 
         impl $type {
-            /// Its text, in a buffer of the right size.
+            /// Writes the text into a buffer of the right size, and returns the text.
             fn written(self, text: &mut [u8; 2 + 2 * $length]) -> &str {
                 let (prefix, digits) = text.split_at_mut(2);
                 prefix.copy_from_slice(b"0x");

@@ -25,7 +25,7 @@ pub(super) struct Members {
 static SETS: Mutex<Vec<Weak<Members>>> = Mutex::new(Vec::new());
 
 impl Members {
-    /// Returns the shared set with these addresses, in this order. Creates it if it is not in use.
+    /// Returns the shared set with these addresses, in this order. Creates the set if no verifier uses it.
     pub(super) fn of(addresses: Vec<Address>) -> Arc<Self> {
         let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
         sets.retain(|set| set.strong_count() > 0);

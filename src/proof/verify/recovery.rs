@@ -20,9 +20,9 @@ pub(super) struct Signatures<'a> {
 /// The result of counting a proof with enough signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SignatureCount {
-    /// The indexes in the set of `required` distinct members, in the order of the proof.
+    /// The indexes of the `required` distinct members within the signer set, in the order of the proof.
     pub(super) members: Vec<usize>,
-    /// The number of signatures among them by keys outside the set.
+    /// The number of signatures by keys outside the set that were read before the last required signature.
     pub(super) strangers: u32,
 }
 

@@ -5,7 +5,7 @@ use super::hash::{Address, Hash, keccak256};
 /// The length of the shortest report: a header of 109 bytes and a hash.
 pub const OCR_REPORT_LENGTH: usize = 109 + 32;
 
-/// The fields of a report, in its order. A verdict depends only on the owner and the payload.
+/// The fields of a report, in the order of its bytes. A verdict depends only on the owner and the payload.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report<'a> {
     /// The version of this layout.

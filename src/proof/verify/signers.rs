@@ -25,7 +25,7 @@ pub struct SignerSet {
 #[expect(missing_docs, reason = "the messages name each field")]
 pub enum SignerSetError {
     /// A threshold of zero would accept any event.
-    #[error("the minimum of required signatures must be greater than 0")]
+    #[error("the number of required signatures must be greater than 0")]
     NothingRequired,
     /// More signatures are required than the set has signers, so no event could ever be verified.
     #[error("{required} signatures are required, but only {signers} signers are listed")]
@@ -63,11 +63,11 @@ impl SignerSet {
         &self.known.addresses
     }
 
-    /// Returns the distinct members that signed each proof, exactly the required number. Counting many proofs at once
-    /// takes much less time than one by one.
+    /// For each proof, returns distinct members that signed it, exactly the required number of them, or the reason why
+    /// too few members signed it. Counting many proofs in one call takes much less time than one call for each proof.
     ///
-    /// Signatures are read in order until the threshold is reached. Signatures after it are never read. Strangers and
-    /// repeats are skipped.
+    /// Signatures are read in order until the threshold is reached. Later signatures are never read. Signatures by keys
+    /// outside the set are skipped, and so is a second signature of a member.
     pub(super) fn count(&self, proofs: &[Signatures<'_>]) -> Vec<Result<SignatureCount, Reason>> {
         #[cfg(feature = "fast")]
         if let Some(counted) = fast::read(&self.known, self.required, proofs) {

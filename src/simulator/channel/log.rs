@@ -24,7 +24,7 @@ use crate::random::{Purpose, draw};
 /// The time between two events of the backlog.
 const BACKLOG_SPACING_MS: i64 = 250;
 
-/// With gaps, one in this many offsets is used.
+/// If offsets have gaps, one of this many consecutive offsets is used.
 const SPARSE_STRIDE: i64 = 5;
 
 /// Events that replace lost events are drawn from indices that are shifted by this distance.
@@ -33,7 +33,7 @@ const HISTORY: u64 = 1 << 40;
 /// The number of histories that can be distinguished. The bits of an event's id allow no more.
 const HISTORIES: u64 = 254;
 
-/// Events that are never published are drawn from here, so their content is new to every client.
+/// Content for events that are never published is drawn from this index on. No client knows this content.
 const UNPUBLISHED: u64 = (HISTORIES + 1) * HISTORY;
 
 /// A channel's events.
@@ -50,10 +50,10 @@ pub(crate) struct Log {
     backlog_begin_ms: i64,
     /// How often the service has gone back in time.
     gone_back: u64,
-    /// For each time that the service went back: the first index with a different event, and the number of the history. In
-    /// ascending order.
+    /// For each time that the service went back, in ascending order: the first index with a different event, and the
+    /// number of the history.
     histories: Vec<(u64, u64)>,
-    /// For each redeployment of the watchers: the first index after it. In ascending order.
+    /// For each redeployment of the watchers, in ascending order: the index of the first event after the redeployment.
     redeployed: Vec<u64>,
     /// The channel whose events also appear in this channel.
     stolen_from: Option<u64>,
@@ -87,11 +87,11 @@ impl Log {
     /// Sets how the channel misbehaves from now on. `None` means that it behaves correctly.
     pub(crate) fn misbehave(&mut self, how: Option<Misbehaviour>) {
         self.misbehaviour = how;
-        // The records that were made have different content.
+        // The existing records have the content that belongs to the previous behavior.
         self.asked_for.values_mut().for_each(|(_, cell)| *cell = RecordCell::default());
     }
 
-    /// Returns the number of events. All indices are below it.
+    /// Returns the number of events. The indices of the events begin with 0.
     pub(crate) fn len(&self) -> u64 {
         self.backlog + self.live_ms.len() as u64
     }
@@ -123,7 +123,7 @@ impl Log {
         self.gone_back += 1;
     }
 
-    /// Adds one event of this nature and returns its offset.
+    /// Adds the event that `spec` describes, and returns the offset of the event.
     pub(crate) fn publish_one(&mut self, spec: EventSpec, now_ms: i64) -> i64 {
         let index = self.len();
         self.publish(1, now_ms);
@@ -141,7 +141,7 @@ impl Log {
         found.is_some()
     }
 
-    /// Returns the event at an offset, so that it can be shown elsewhere.
+    /// Returns the event at an offset, so that its payload and proof can be published again in another event.
     pub(crate) fn original(&self, offset: i64, id: ReplayedId) -> Option<Original> {
         let index = self.index_at(offset)?;
         Some(match self.spec(index) {
@@ -201,8 +201,8 @@ impl Log {
         (index < self.len() && self.drawn(index) == drawn).then_some(index)
     }
 
-    /// Returns a range of indices that contains all events recorded in these Unix seconds, both included. It can contain
-    /// more events.
+    /// Returns a range of indices. The range contains all events that were recorded from the first to the last of these
+    /// Unix seconds, and perhaps other events.
     pub(crate) fn noted_between(&self, from: i64, to: i64) -> std::ops::Range<u64> {
         let first = self.partition(|timestamp| timestamp.saturating_add(CREATED_SKEW) < from);
         let end = self.partition(|timestamp| timestamp <= to);
@@ -242,7 +242,7 @@ impl Log {
         asked_for.or_else(|| self.stolen(index)).unwrap_or_else(drawn)
     }
 
-    /// Returns the signed event of another channel that appears at an index.
+    /// Returns the event at an index if it is a copy of a signed event of the channel `stolen_from`.
     fn stolen(&self, index: u64) -> Option<EventSpec> {
         let channel = self.stolen_from.filter(|_| index % 2 == 1 && index < self.backlog)?;
         let EventSpec::Honest(kind) = self.mix.spec(channel, index) else { return None };

@@ -27,7 +27,7 @@ pub(crate) struct Selection {
 
 /// A condition for including an event, in addition to its offset.
 pub(crate) trait Condition {
-    /// Returns the range of Unix seconds in which an event was recorded, both included.
+    /// Returns the first and the last Unix second in which an event that meets the condition can have been recorded.
     fn noted(&self) -> Option<(i64, i64)>;
 
     /// Whether an event is included.
@@ -52,7 +52,8 @@ impl Rules {
         Self { window: options.window, inclusive: options.inclusive, has_more: options.has_more }
     }
 
-    /// Selects a page. It checks as few events as possible. If few events meet the condition, that can be all of them.
+    /// Selects a page, and checks as few events as possible. If few events meet the condition, it can be necessary to
+    /// check all events.
     pub(crate) fn select(self, log: &Log, request: PageRequest, condition: &impl Condition, now_ms: i64) -> Selection {
         let all = condition.noted().map_or(0..log.len(), |(from, to)| log.noted_between(from, to));
         let first = request.offset.map_or(0, |offset| log.first_above(offset, self.inclusive)).max(all.start);
@@ -81,7 +82,8 @@ impl Rules {
     }
 }
 
-/// Returns the newest events, or the newest events below an offset. The result always claims that more events exist.
+/// Returns the newest events or, with `below`, the newest events below this offset. `has_more` is always true, even if
+/// no more events exist.
 pub(crate) fn newest(
     log: &Log,
     below: Option<i64>,

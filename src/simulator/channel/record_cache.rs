@@ -1,4 +1,4 @@
-//! Keeps the records of a channel that have been made, so that the signatures of a page are computed only once.
+//! Keeps records after they are made, so that their signatures are computed only once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use crate::misbehaviour::Misbehaviour;
 use crate::options::Options;
 use crate::random::{Purpose, draw};
 
-/// The subject of an event.
+/// The type and the status of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `watcher.event`, with a proof.
@@ -201,7 +201,7 @@ impl Mix {
         Self { seed: options.seed, unsigned: options.unsigned, forged: options.forged, late }
     }
 
-    /// Returns the shares of a channel that misbehaves.
+    /// Returns the shares in a channel that misbehaves like this. Most misbehaviors do not change the shares.
     pub(crate) fn misbehaving(self, how: Option<Misbehaviour>) -> Self {
         let shares = how.and_then(Misbehaviour::shares);
         shares.map_or(self, |(unsigned, forged, late)| Self { unsigned, forged, late, ..self })

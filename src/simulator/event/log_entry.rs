@@ -21,14 +21,14 @@ pub(crate) struct LogEntry {
     pub(crate) offset: i64,
     /// The time of the event in Unix seconds.
     pub(crate) timestamp: i64,
-    /// How often the event's watcher had been redeployed.
+    /// How often the event's watcher was redeployed before the event.
     pub(crate) deployment: u64,
     pub(crate) spec: EventSpec,
     /// Whether the proof is being withheld.
     pub(crate) withheld: bool,
-    /// How its channel misbehaves.
+    /// How the channel of the event misbehaves.
     pub(crate) misbehaviour: Option<Misbehaviour>,
-    /// A separate cell for the record of an event that a test asked for. The other events share the channel's memory.
+    /// The cell for the record of an event that a test asked for. Records of other events are in the channel's cache.
     pub(crate) own_cell: Option<RecordCell>,
 }
 
@@ -38,7 +38,7 @@ impl LogEntry {
         self.misbehaviour.and_then(Misbehaviour::padding)
     }
 
-    /// Returns the original event as an honest event. Another event takes its payload and proof from it.
+    /// Returns the original event as an honest event, so that another event can take its payload and proof.
     pub(crate) fn of_original(original: &Original) -> Self {
         let &Original { index, timestamp, deployment, kind, .. } = original;
         Self {

@@ -17,7 +17,7 @@ use crate::options::{Options, Signing};
 use crate::random::{Purpose, draw};
 use proof::verify::{Address, Hash, keccak256, signed_digest, workflow_owner};
 
-/// The organisation's tenant.
+/// The organization's tenant.
 const TENANT: &str = "1";
 
 const DON_ID: u32 = 1;
@@ -38,7 +38,8 @@ pub(crate) struct Network {
     other_owner: Address,
     config_digest: [u8; 32],
     workflow_name: [u8; 10],
-    /// Signatures of data that is never shown. They are made once, because signing takes nearly all the time of a record.
+    /// Signatures of other data, for proofs whose signatures no client checks. They are computed once, because signing
+    /// takes most of the time of making a record.
     unproved: OnceLock<Vec<[u8; 65]>>,
 }
 
@@ -50,9 +51,9 @@ pub(crate) struct ProofSubject {
     pub(crate) timestamp: i64,
     pub(crate) workflow_id: [u8; 32],
     pub(crate) execution_id: [u8; 32],
-    /// Determines the subset of signers, and is the round in the context.
+    /// The round in the report's context. It determines which signers sign.
     pub(crate) round: u64,
-    /// Whether the signatures may belong to other data.
+    /// Whether the signatures may be signatures of other data.
     pub(crate) is_unproved: bool,
 }
 
@@ -125,7 +126,7 @@ impl Network {
         .concat()
     }
 
-    /// Returns the configuration's digest, the epoch and round, and an unused extra hash.
+    /// Returns the report's context: the configuration's digest, the epoch and round, and an unused extra hash.
     fn context(&self, round: u64) -> [u8; 96] {
         let mut context = [0; 96];
         context[..32].copy_from_slice(&self.config_digest);
@@ -188,7 +189,7 @@ fn sign(key: &SigningKey, digest: &Hash) -> [u8; 65] {
     bytes
 }
 
-/// Returns a key drawn from the seed. Nearly every 32 bytes are a valid key. Invalid ones are drawn again.
+/// Returns a key drawn from the seed. Nearly all values of 32 bytes are valid keys; an invalid value is drawn again.
 fn key(seed: u64, purpose: Purpose, number: u64) -> SigningKey {
     let mut rng = draw(seed, purpose, 0, number);
     loop {

@@ -1,10 +1,10 @@
-//! Makes events large or deep with bytes that all events of one size share. The bytes are in the payload or in the signed
-//! text.
+//! Makes events large or deep. The padding bytes are shared by all events with the same padding. They are in the
+//! payload of a notice, or in the signed text of an event with a proof.
 //!
 //! # Invariants
 //!
-//! * **Shared.** A page of ten large events consists of ten small texts and ten references to the same bytes. The shared
-//!   bytes come first in a signed text, so hashing it costs only the part after them.
+//! * **Shared.** A page of ten large events consists of ten small texts and ten references to the same bytes. A signed
+//!   text begins with the shared bytes, and the hash of this beginning is computed only once.
 
 use std::sync::LazyLock;
 
@@ -20,16 +20,16 @@ use proof::verify::Hash;
 /// The maximum number of padding bytes in a page. Clients refuse larger pages without reading them.
 const MOST_A_PAGE: usize = 62_000_000;
 
-/// Events of 6 MB.
+/// For events of 6 MB.
 pub(crate) static LARGE: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(6_000_000));
 
-/// Events of 1 MB.
+/// For events of 1 MB.
 pub(crate) static MEDIUM: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(1_000_000));
 
-/// Events of 10 kB.
+/// For events of 10 kB.
 pub(crate) static SMALL: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(10_000));
 
-/// JSON 100,000 levels deep.
+/// For events whose JSON is 100,000 levels deep.
 pub(crate) static DEEP: LazyLock<Padding> = LazyLock::new(|| {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     Padding::new(&deep, &deep)
@@ -46,7 +46,8 @@ pub(crate) struct Padding {
 }
 
 impl Padding {
-    /// Base64 encodes three characters as four.
+    /// Returns the padding for events of about `size` bytes. In a signed text the padding is shorter, because base64
+    /// encodes three characters as four.
     fn of_text(size: usize) -> Self {
         let text = |size: usize| format!(r#""{}""#, "x".repeat(size));
         Self::new(&text(size), &text(size / 4 * 3))
@@ -73,7 +74,7 @@ impl Padding {
     }
 }
 
-/// A body whose large parts are shared.
+/// A body that consists of copied bytes and of large parts that other bodies use too.
 #[derive(Default)]
 pub(crate) struct SharedBody {
     done: Vec<Bytes>,

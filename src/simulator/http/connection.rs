@@ -43,7 +43,7 @@ pub(crate) struct Control {
     slowness: Arc<OnceLock<Slowness>>,
 }
 
-/// The output per second from now on.
+/// The bytes that a slowed-down connection sends each second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Slowness {
     /// One byte of the real answer.

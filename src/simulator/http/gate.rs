@@ -63,7 +63,8 @@ fn is_authorized(backend: &Backend, request: &Request) -> bool {
     given.and_then(|value| value.strip_prefix(SCHEME)).is_some_and(|key| backend.accepts(key))
 }
 
-/// Applies a fault to the connection and returns the answer. No other request follows on this connection.
+/// If the fault affects the whole connection, applies the fault and returns an answer that closes the connection
+/// afterwards.
 fn spoil(connection: &Control, fault: &Fault) -> Option<Response> {
     match fault {
         Fault::Reset => connection.cut(),

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **Strict.** Among the values that are not empty, these are refused: an unknown parameter of the path, a value of the
-//!   wrong shape, a single-value filter that is given twice, and a filter that applies to none of the requested types. A
-//!   client that makes a mistake must notice it.
+//! * **Strict.** These are refused, so that a client notices its mistakes: a parameter that the path does not have, a
+//!   value of the wrong shape, a single-value filter that is given twice, and a filter that applies to none of the
+//!   requested types. A filter with an empty value has no effect.
 
 use url::form_urlencoded;
 use uuid::Uuid;

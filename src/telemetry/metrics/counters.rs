@@ -13,15 +13,15 @@ use prometheus::proto::{Counter, LabelPair, Metric, MetricFamily, MetricType};
 use super::table::{described, labels, well_formed};
 use net::tasks::lock;
 
-/// A counter for each channel and each of its words. `N` is the number of labels after the first label, which is the
-/// channel.
+/// A counter for each channel and each combination of words. `N` is the number of labels after the first label, which
+/// is the channel.
 #[derive(Clone, Debug)]
 pub(super) struct WordCounters<const N: usize> {
     desc: Desc,
     channels: Arc<Mutex<BTreeMap<Arc<str>, ChannelCounters<N>>>>,
 }
 
-/// The words and counts of one channel. Clones share them.
+/// The combinations of words of one channel, and their counts. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChannelCounters<const N: usize>(Arc<Mutex<Counts<N>>>);
 

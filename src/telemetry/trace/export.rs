@@ -3,15 +3,16 @@
 //! # Invariants
 //!
 //! * **A collector that is down or slow costs only spans.** A finished span goes into a queue of [`QUEUED`] spans, or
-//!   is lost if the queue is full. Lost spans are counted. They are logged once until the collector recovers.
+//!   is lost if the queue is full. Lost spans are counted. The first loss is logged, and no further loss until the
+//!   collector recovers.
 //! * **One export at a time.** An export ends within [`TIMEOUT`], including all retries of the exporter.
 //!
 //! # Why not the SDK's batch processor
 //!
 //! `BatchSpanProcessor` of `opentelemetry_sdk` 0.33 drives the exporter on a thread without a Tokio runtime. With this
-//! crate's HTTP client its worker panicked at the first export, and none of 2,000 spans was sent or counted as lost.
-//! Its experimental variant for Tokio ignores the timeout of a shutdown, and neither variant reports how many spans it
-//! lost because of a full queue.
+//! crate's HTTP client, the processor's worker panicked at the first export, and none of 2,000 spans was sent or
+//! counted as lost. The processor's experimental variant for Tokio ignores the timeout of a shutdown. Neither variant
+//! reports how many spans it lost because of a full queue.
 //!
 //! # Cancellation
 //!
@@ -142,7 +143,7 @@ fn resource() -> Resource {
     let found = Resource::builder().build();
     let known = |key: &'static str| found.get(&key.into());
     let named = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty()).map(Value::from);
-    // The SDK invents this name if none is set.
+    // If no name is set, the SDK uses a name with this prefix.
     let is_given = |name: &Value| !name.as_str().starts_with("unknown_service");
     let name = named.or_else(|| known("service.name").filter(is_given)).unwrap_or_else(|| "channeld".into());
     let instance = known(INSTANCE).unwrap_or_else(|| Uuid::new_v4().to_string().into());

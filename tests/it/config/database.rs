@@ -118,7 +118,7 @@ async fn a_failed_connection_is_reported_with_reason_and_remedy() {
         (database.url_as("guest"), "put the password into state.url or, better, into the file"),
         (database.url_as("stranger"), "role \"stranger\" does not exist; let role stranger log in"),
         (database.server.url("nowhere"), "as a superuser run: create database \"nowhere\""),
-        (without_tls, "does not support TLS; turn TLS on there"),
+        (without_tls, "does not support TLS; turn TLS on at the server"),
         ("postgresql://channeld@127.0.0.1:9/state".to_owned(), "check host and port in state.url"),
     ] {
         setup.set("state.url", url);

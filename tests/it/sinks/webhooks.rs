@@ -67,10 +67,10 @@ async fn a_webhook_that_answers_410_is_not_called_until_resume_or_restart() {
     assert_eq!(receiver.requests(), 6, "no request is sent after the 410");
 
     let resume = ["resume", "c0", "--sink", "hook"];
-    assert_eq!(setup.tell(&resume).await.out, b"c0 sink hook: going on\n");
+    assert_eq!(setup.tell(&resume).await.out, b"c0 sink hook: resumed\n");
     daemon.until("everything arrives", |_| receiver.received() == 30).await;
     until_lane_is(&setup, &mut daemon, "hook", "ok").await;
-    assert_eq!(setup.tell(&resume).await.out, b"c0 sink hook: already going on\n");
+    assert_eq!(setup.tell(&resume).await.out, b"c0 sink hook: already resumed\n");
 
     receiver.always(Some(Reply::Refuse(410, None)));
     simulator.publish(0, 5);

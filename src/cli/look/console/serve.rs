@@ -32,7 +32,7 @@ pub(crate) async fn serve(
     Ok(console.serve().await)
 }
 
-/// The table of the sink `from`. Without a name, the table of the first sink with a table that a channel uses.
+/// The table of the sink `from`. Without a name, the table of the first sink that has a table and is used by a channel.
 fn source(config: &Config, from: Option<&str>) -> Result<EventSource, CommandError> {
     if let Some(name) = from {
         let sink = config.sinks.get(name).ok_or_else(|| {

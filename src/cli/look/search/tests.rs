@@ -211,7 +211,7 @@ async fn a_failed_search_reports_how_far_it_is_complete() {
     let failure = ended.unwrap_err();
     assert_eq!(
         failure.to_string(),
-        "the search stopped after offset 801, down to which it is complete: the service failed (HTTP 503)"
+        "the search stopped, and its results are complete down to offset 801: the service failed (HTTP 503)"
     );
     assert_eq!(failure.0, Exit::Unavailable);
 }

@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! * **The terminal is restored** at the end, after an error, a panic or a signal, and while Ctrl-Z suspends the command.
-//! * **The verdict**, whether the daemon is ready, is always at the top. It comes from the daemon and is not computed here.
+//! * **The top line always says whether the daemon is ready.** The daemon itself decides this; nothing is computed
+//!   here.
 //!
 //! # Cancellation
 //!
@@ -68,7 +69,7 @@ pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, 
     }
 }
 
-/// The terminal, taken over until this is dropped.
+/// The terminal. It shows the screen until this value is dropped.
 struct Screen(DefaultTerminal);
 
 impl Screen {

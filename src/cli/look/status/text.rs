@@ -147,7 +147,8 @@ pub(super) fn cause(report: &Report, channel: &ChannelStatus, now: Timestamp) ->
     if trouble.is_empty() { format!("sink {}", lane.sink) } else { format!("sink {}: {trouble}", lane.sink) }
 }
 
-/// The problem of a sink, or the activity of its own reading if it has fallen behind. Otherwise empty.
+/// The problem of a sink. If the sink has no problem but has fallen behind and reads alone, the detail of this reading.
+/// Otherwise empty.
 fn trouble(lane: &LaneStatus, now: Timestamp) -> String {
     match (&lane.error, &lane.reading) {
         (Some(error), _) => problem(error, now),
@@ -156,7 +157,8 @@ fn trouble(lane: &LaneStatus, now: Timestamp) -> String {
     }
 }
 
-/// The activity of a channel. If the word for the activity is also the name of the channel's condition, only the detail.
+/// The activity of a channel. If the word for the activity is also the name of the channel's condition, the text
+/// contains only the detail.
 fn reading(channel: &ChannelStatus, now: Timestamp) -> String {
     let (word, detail) = activity(&channel.activity, now);
     if word == channel.condition.name() { detail } else { described(&channel.activity, now) }

@@ -120,7 +120,7 @@ impl FollowedChannel {
             && lowest > last
         {
             note(&format!(
-                "channel {}: too many new events for one page: the events between offsets {last} and {lowest} are not shown; \
+                "channel {}: too many new events for one page; the events between offsets {last} and {lowest} are not shown; \
                  use `channeld search`",
                 self.channel.name
             ));

@@ -140,7 +140,7 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
     let said = format!("the newest event is at offset {newest}; of the newest {}: {}", verdicts.len(), each.join(", "));
     match (counts.contains_key("rejected"), counts.contains_key("verified")) {
         (true, false) => Err(format!("{said}{}", advice.unwrap_or_default())),
-        (true, true) => Ok(format!("{said} (they would be quarantined)")),
+        (true, true) => Ok(format!("{said} (rejected events would be quarantined)")),
         (false, _) => Ok(said),
     }
 }

@@ -11,7 +11,7 @@ use crate::cli::terminal::{ASIDE, QUIET, styled, width_of, wrapped};
 use crate::cli::verdict_line::printable;
 use crate::config::{Origin, Setting};
 
-/// The origins are aligned behind the settings. A setting that is wider than this is not aligned.
+/// The origins begin at most at this column. The origin of a wider setting follows the setting directly.
 const COLUMN: usize = 64;
 
 const INDENT: &str = "    ";

@@ -42,7 +42,7 @@ pub(super) struct Selection {
     /// With --history: only events at this time or later: RFC 3339, Unix seconds, or an age such as 7d.
     #[arg(long, value_name = "TIME", requires = "history", value_parser = net::time::seconds)]
     since: Option<i64>,
-    /// With --history: start at this offset, even if the first event in a sink is above it.
+    /// With --history: start at this offset, even if the first event in a sink has a higher offset.
     #[arg(long, value_name = "OFFSET", requires = "history", conflicts_with = "since")]
     from: Option<Offset>,
     /// With --history: only this sink.

@@ -12,8 +12,9 @@ use serde_json::Deserializer;
 
 const MAX_OBJECT: usize = 64 * 1024 * 1024;
 
-/// Maximum number of open objects and arrays at the end of a line within an object. If an object is broken, the lines after
-/// its first line are read again. This constant bounds how often.
+/// If an object continues on the next line, at most this number of objects and arrays can be open at the end of the
+/// line. If the object turns out to be broken, the lines after its first line are read again. This limit bounds how
+/// often one line is read.
 const MAX_DEPTH_OVER_LINES: usize = 128;
 
 /// At most this much of a line is read at once.
@@ -27,7 +28,7 @@ pub(super) struct Inputs<R> {
     /// Bytes that were read. The bytes from `start` on are not consumed yet.
     buffer: Vec<u8>,
     start: usize,
-    /// How many arrays the next input is in.
+    /// The number of arrays that enclose the next input.
     arrays: usize,
 }
 
@@ -72,8 +73,9 @@ impl<R: BufRead> Inputs<R> {
         }
     }
 
-    /// The length of the object, if it ends within the part of its line that was read. Most objects do. This function is many
-    /// times as fast as [`LookAhead`], which reads byte by byte.
+    /// The length of the next object, if the object ends within the part of the line that is in the buffer. Most
+    /// objects end there. For these objects, this function is many times as fast as [`LookAhead`], which reads byte by
+    /// byte.
     fn length_in_this_line(&self) -> Option<usize> {
         let line = self.buffer[self.start..].split(|byte| *byte == b'\n').next()?;
         let mut objects = Deserializer::from_slice(line).into_iter::<IgnoredAny>();

@@ -37,7 +37,7 @@ pub(super) fn check(kind: &str, to_file: Option<&Path>) -> Result<(), CommandErr
     if to_file.is_none() || may_be_in_a_file(kind) {
         return Ok(());
     }
-    let other = if kind == "stdout" { "leave it out" } else { "name it with --to" };
+    let other = if kind == "stdout" { "leave out --to-file" } else { "use --to for this sink" };
     Err(CommandError::usage(format!("--to-file is for the address of a webhook or a PostgreSQL database: {other}")))
 }
 

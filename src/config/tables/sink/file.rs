@@ -137,8 +137,9 @@ fn path_of(sink: &Sink) -> Option<&Path> {
     }
 }
 
-/// Returns the key of `file` that conflicts with the sink `other`, whose table is `at`, and the reason. The two sinks do not
-/// write to the same file. Paths are compared by their targets, which links can change until the files are opened.
+/// Returns the key of `file` that conflicts with the sink `other`, and the reason. The table of the sink `other` is
+/// `at`. The caller has checked that the two sinks do not write to the same file. Links in the paths are followed for
+/// the comparison. A link that changes before the files are opened is not noticed.
 fn conflict(file: &FileSettings, other: &FileSettings, at: &Key) -> Option<(&'static str, String)> {
     let (place, other_place) = (FileLocation::of(&file.path), FileLocation::of(&other.path));
     let overlap = place.is_beside(&other_place) && file.closed_name().overlaps(&other.closed_name());
@@ -146,7 +147,7 @@ fn conflict(file: &FileSettings, other: &FileSettings, at: &Key) -> Option<(&'st
         (file.latest_link().map(FileLocation::of_link), other.latest_link().map(FileLocation::of_link));
     let same_link = link.as_ref().zip(other_link.as_ref()).is_some_and(|(link, other)| link.is(other));
     if overlap || file.takes(&other_place) || other.takes(&place) {
-        // Name a key that the operator has set, because that is the key to change.
+        // Name the key that determines the names of the closed files, because the operator must change this key.
         let key = if file.closed_name() == ClosedName::beside(&file.path) { "path" } else { "rotated_name" };
         Some((key, format!("could not be distinguished from files of {at}; choose another rotated_name")))
     } else if same_link || link.is_some_and(|link| other.takes(&link)) {

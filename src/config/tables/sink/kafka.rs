@@ -13,8 +13,8 @@ use crate::config::tables::server::{read_authorities, read_identity};
 use ::sink::{KafkaSettings, Mechanism, SaslLogin, Security};
 use net::secret::Secret;
 
-/// By default, brokers abort transactions that are open for longer than 15 minutes, and a transaction of a lane can wait for
-/// three answers.
+/// A transaction of a lane can wait for three answers, and by default brokers refuse transactions that may be open for
+/// longer than 15 minutes.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5 * 60);
 
 const PARTITIONS: RangeInclusive<u16> = 1..=10_000;
@@ -98,11 +98,19 @@ fn is_name(text: &str) -> bool {
 
 fn name_of_topic(text: &str) -> Result<String, String> {
     let legal = is_name(text) && !matches!(text, "." | "..");
-    text_if(legal, text, &format!("must be a topic's name: letters, digits, ., _ and -, {NAME_LIMIT} at most"))
+    text_if(
+        legal,
+        text,
+        &format!("must be a topic's name: letters, digits, ., _ and -, {NAME_LIMIT} characters at most"),
+    )
 }
 
 fn prefix(text: &str) -> Result<String, String> {
-    text_if(is_name(text), text, &format!("must be of letters, digits, ., _ and -, {NAME_LIMIT} at most"))
+    text_if(
+        is_name(text),
+        text,
+        &format!("must consist of letters, digits, ., _ and -, {NAME_LIMIT} characters at most"),
+    )
 }
 
 pub(super) fn shown(settings: &KafkaSettings) -> SettingsList {

@@ -27,7 +27,7 @@ const EVENTS: RangeInclusive<usize> = 1..=1_000;
 /// The size limit of a batch's body.
 const BYTES: RangeInclusive<ByteSize> = ByteSize::kib(1)..=ByteSize::mib(64);
 
-/// The wait for more events. Events are delayed by this wait.
+/// How long a batch can wait for more events. This wait delays the events that are in the batch already.
 const WAITS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(5 * 60);
 
 /// How many requests per second, minute or hour can be configured.
@@ -68,7 +68,7 @@ fn read_url(sink: &Section<'_>) -> Result<Url, Reported> {
     sink.note_plaintext(key, &url, "every event");
     if key == "url" && has_token(&url) {
         sink.note_secret(key);
-        sink.note(key, "it seems to contain a token, which is shown as …; keep the URL in a file, with url_file");
+        sink.note(key, "it seems to contain a token, which is shown as …; to keep the URL in a file, set url_file");
     }
     Ok(url)
 }

@@ -45,7 +45,8 @@ struct DatabaseProperties {
     /// The number of applied migrations. `None` if it cannot be read or no migration was applied.
     #[serde(skip)]
     applied: Option<i32>,
-    /// The state's id, and whether it is an incomplete copy. `None` if no state exists or it has no id yet.
+    /// The state's id, and whether the state is an incomplete copy. `None` if no state exists, or if the state has no
+    /// id yet.
     #[serde(skip)]
     state: Option<(Uuid, bool)>,
 }
@@ -59,7 +60,7 @@ impl PostgresSettings {
     pub async fn examine(&self, directory: &Path) -> Result<String, StateError> {
         let connector = connector(self)?;
         let seen = look(&connector, &self.schema).await;
-        // Only the daemon's user may be able to read the file.
+        // An unreadable file is ignored: perhaps only the daemon's user can read it.
         let known = Used::read(directory).ok().and_then(|used| used.database).map(|used| used.id);
         let remedy = remedy(Some(directory));
         let said = seen.map_err(|error| advice(&error, self)).and_then(|seen| {
@@ -115,7 +116,7 @@ impl DatabaseProperties {
         let (applied, known) = (self.applied(), MIGRATIONS.len());
         if applied > known {
             return Some(format!(
-                "schema {schema} has {applied} migrations, but this channeld knows only {known}: run the version that wrote it, or a newer one"
+                "schema {schema} has {applied} migrations, but this channeld knows only {known}: run the version that wrote the schema, or a newer version"
             ));
         }
         self.is_read_only.then(|| {
@@ -166,7 +167,7 @@ impl DatabaseProperties {
             said += "; it is behind a transaction pooler, which is supported";
         }
         if self.forgets {
-            said += "; WARNING: synchronous_commit is off: if the server crashes, it may lose recorded cursors, and events are delivered again; turn it on for this role";
+            said += "; WARNING: synchronous_commit is off: if the server crashes, it may lose recorded cursors, and events are delivered again; turn synchronous_commit on for this role";
         }
         said
     }

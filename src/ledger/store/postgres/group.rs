@@ -32,7 +32,7 @@ struct EntryColumns {
 
 impl<'a> Group<'a> {
     /// `recorded` returns the newest version that the database is known to have of a lease's channel. Leases for which
-    /// it returns `None` are skipped.
+    /// `recorded` returns `None` are skipped.
     pub(super) fn pack(group: &'a [(Lease, Effects)], recorded: impl Fn(&Lease) -> Option<u64>) -> Self {
         let mut packed = Self::default();
         for (lease, effects) in group {
@@ -84,8 +84,8 @@ impl EntryColumns {
     }
 }
 
-/// The last change of each key, because one statement can change a row only once. The version is stored next to the
-/// owner, and this store restores nothing from a summary, so both are left out.
+/// The last change of each key, because one statement can change a row only once. The version and the summary are left
+/// out: the version is stored in the channel's row, and this store restores nothing from a summary.
 fn last_changes(effects: &Effects) -> BTreeMap<&Key, Option<&Bytes>> {
     let changes = effects.changes.iter().map(|(key, value)| (key, value.as_ref()));
     changes.filter(|(key, _)| !matches!(key, Key::Version | Key::Summary)).collect()

@@ -99,7 +99,7 @@ impl Membership for Postgres {
                 return Ok(RequestState::Waiting);
             }
             if let Some(answer) = rows.first().and_then(answer_of) {
-                // The request is no longer needed. If this fails, it is removed after a minute.
+                // The request is no longer needed. If the withdrawal fails, the request is removed after a minute.
                 let _ = self.board.query(sql::WITHDRAW, &[(&request as _, Type::INT8)]).await;
                 return Ok(RequestState::Answered(answer));
             }

@@ -1,8 +1,9 @@
 //! The tables, the migrations that create them, the state that they contain, and connections to the database.
 //!
 //! An instance must not continue with an empty, different or incomplete state. The id of the state is stored in the
-//! database. The instance remembers the id in its runtime directory and in memory. If the instance has no directory, or the
-//! file was lost, it accepts the first state that it finds. This is normal for a container without a volume.
+//! database. The instance remembers the id in its runtime directory and in memory. If the instance has no directory, or
+//! has lost the file with the id, it accepts the first state that it finds. This is normal for a container without a
+//! volume.
 //!
 //! A connection is opened when it is needed, and opened again after any error. Statements are unnamed, and each is its own
 //! transaction, because a pooler may send each of them to a different server process.
@@ -49,7 +50,7 @@ pub(super) struct Schema {
     name: String,
     is_ready: AtomicBool,
     known: Mutex<Option<Uuid>>,
-    /// The directory that remembers the state, and a description of the database.
+    /// The runtime directory, which remembers the id of the state, and a description of the database.
     remembered: Option<(PathBuf, String)>,
     /// Whether `channeld state copy` uses this schema. Only this command may open an incomplete state.
     is_copying: bool,
@@ -111,8 +112,8 @@ impl Schema {
             let directory = directory.clone();
             blocking(move || database.remember_in(&directory)).await?;
         }
-        // Several connections can find the state at the same time. If the state is replaced at that moment, the first
-        // one decides.
+        // Several connections can find the state at the same time. If the state is replaced at that moment, the id that
+        // was found first counts.
         let known = *lock(&self.known).get_or_insert(id);
         if known == id { Ok(()) } else { Err(replaced()) }
     }
@@ -144,8 +145,8 @@ impl Schema {
              end if;\n\
              select coalesce(max(number), 0) into applied from {{schema}}.migrations;\n\
              if applied > {known} then\n\
-             raise exception 'the schema {name} has version %, and this channeld knows %: run the version that wrote it, or \
-             a newer one', applied, {known};\n\
+             raise exception 'the schema {name} has version %, and this channeld knows %: run the version that \
+             wrote the schema, or a newer version', applied, {known};\n\
              end if;\n{missing}end $channeld$"
         ))
     }

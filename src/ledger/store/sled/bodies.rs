@@ -41,7 +41,7 @@ pub(super) fn marked(entry: &[u8]) -> Option<u64> {
     std::str::from_utf8(entry.strip_prefix(&[MARK])?).ok()?.parse().ok()
 }
 
-/// The database entry for a body. `None` if the body itself is stored there.
+/// The database entry for a body. `None` if the body itself is stored in the database.
 pub(super) fn marker(body: &[u8]) -> Option<Vec<u8>> {
     (body.len() > LARGE).then(|| [&[MARK], body.len().to_string().as_bytes()].concat())
 }
@@ -60,7 +60,7 @@ impl Bodies {
             match file.file_name().into_string() {
                 Ok(name) if marked.contains(&name) => drop(names.insert(name)),
                 _ if file.file_type()?.is_file() => fs::remove_file(file.path())?,
-                // A file that was not created here.
+                // This is not a file, so this store did not create it.
                 _ => {}
             }
         }

@@ -131,7 +131,9 @@ impl Database {
                 let value = match bodies::marked(&value) {
                     None => Value::of(&key, &value),
                     Some(length) if self.bodies.has(&event_name(table, &full), length) => Value::Size(length),
-                    // The body is lost. The comparison with the summary detects this.
+                    // The body is lost, and its entry is left out. `recovery` notices this when the database is opened:
+                    // it removes quarantined events and dead letters without a body, and compares their numbers with
+                    // the mirror.
                     Some(_) => continue,
                 };
                 entries.insert(key, value);
@@ -270,7 +272,7 @@ fn bodies_of(group: &[(Lease, Effects)]) -> BTreeMap<String, Option<&Bytes>> {
         .collect()
 }
 
-/// The event's part of the file name of its body.
+/// The part of a body's file name that identifies the event.
 fn event_name(table: Table, key: &[u8]) -> String {
     format!("{}-{}", <&str>::from(table), hex::encode(key))
 }

@@ -1,6 +1,6 @@
-//! `cursors.json`: a readable file with the cursors of every channel and the number of its stored events. The file is
-//! replaced completely after every commit. It records the expected contents of the database independently of the
-//! database.
+//! `cursors.json`: a readable file with the cursors of every channel and the numbers of the channel's stored events.
+//! The file is replaced completely after every commit. It records the expected contents of the database independently
+//! of the database.
 //!
 //! # Invariants
 //!

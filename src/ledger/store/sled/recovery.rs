@@ -1,9 +1,10 @@
 //! Opens the database, and recovers if it is damaged.
 //!
 //! The mirror records the expected contents of the database. If entries are missing, or the database does not open, a
-//! copy of the database is kept in the form in which it was found. The cursors restart from the mirror, or from the
-//! lowest pending offset, so no pending event is lost and some events are delivered again. The numbers of lost
-//! quarantined events and dead letters are recorded until an operator acknowledges them.
+//! copy of the database is kept in the form in which it was found. Each cursor restarts from its value in the mirror.
+//! If pending events may be missing, it restarts below the lowest pending offset. Therefore no pending event is lost,
+//! but some events are delivered again. The numbers of lost quarantined events and dead letters are recorded until an
+//! operator acknowledges them.
 
 use std::fs;
 use std::io;
@@ -23,8 +24,8 @@ use proof::event::ChannelId;
 const COPY: &str = "sled.as-found";
 const UNFINISHED: &str = "sled.as-found.new";
 
-/// Refuses an incomplete copy, and a directory whose state has disappeared. A mirror that cannot be read is no reason here:
-/// [`open`] either reports it or works without it.
+/// Refuses an incomplete copy, and a directory whose state has disappeared. An unreadable mirror is no reason to refuse
+/// the directory: [`open`] either reports it or works without it.
 pub(super) fn check(path: &Path) -> Result<(), StateError> {
     let (shown, mirrored) = (path.display(), Mirror::read(path));
     if let Ok(Some(Mirror { incomplete: true, .. })) = mirrored {
@@ -149,7 +150,8 @@ fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
 }
 
 /// Records the losses, keeps the copy of the damaged database for an operator, and sets the cursors so that no event is
-/// lost. The order matters: if a start fails in between, the next start finds either the damage or its record.
+/// lost. The order matters: if a start fails in between, the next start finds either the damage or the record of the
+/// losses.
 fn restore(
     directory: &Directory,
     database: Database,
@@ -184,7 +186,7 @@ fn restore(
         quarantined,
         dead_letters,
         late,
-        "the state database was damaged: these quarantined events and dead letters are lost, pending events are read again, and the cursors come from cursors.json; acknowledge it with `channeld state acknowledge`"
+        "the state database was damaged: these quarantined events and dead letters are lost, pending events are read again, and the cursors come from cursors.json; acknowledge the loss with `channeld state acknowledge`"
     );
     Ok((database, found))
 }

@@ -175,7 +175,7 @@ async fn a_damaged_database_loses_no_event_and_counts_lost_evidence() {
     }
 }
 
-/// Regression: after one flipped bit, sled dropped the entries behind it without an error.
+/// Regression: after one flipped bit, sled dropped the entries behind this bit without an error.
 #[tokio::test]
 async fn a_flipped_bit_loses_nothing_silently() {
     let fixture = Fixture::new();

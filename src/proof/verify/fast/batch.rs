@@ -1,10 +1,10 @@
 //! Finds the makers of the signatures of many proofs at once, by testing members with known keys.
 //!
-//! Recovery looks for the key Q with r·Q = s·R − z·G. R is the point that the signature names, z is the digest, and G is
-//! the group's generator. Exactly one such Q exists, because the group's order is a prime. If Q is known, it is the answer
-//! exactly if (z/s)·G + (r/s)·Q equals R, and computing this sum needs only precomputed multiples. The signature contains
-//! the first coordinate of R and whether the second is odd. Both are compared with the sum, so R itself need not be
-//! computed.
+//! Recovery looks for the key Q with r·Q = s·R − z·G. R is the point that the signature names, z is the digest, and G
+//! is the group's generator. Exactly one such Q exists, because the group's order is a prime. A known key Q is the
+//! answer exactly if (z/s)·G + (r/s)·Q equals R. Computing this sum needs only precomputed multiples. The signature
+//! contains the first coordinate of R and whether the second is odd. Both are compared with the sum, so R itself need
+//! not be computed.
 //!
 //! Each test costs some thirty additions. All proofs are tested at the same time, so that their additions share inversions
 //! and vectors (see [`sums`](super::sums)).
@@ -60,7 +60,7 @@ pub(crate) fn read(
     Some(counted)
 }
 
-/// Prepares the required number of first signatures of each proof. These signatures are read in any case.
+/// Prepares the first `required` signatures of each proof. They are read in any case, because fewer cannot be enough.
 fn prepare(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
     let signatures = readings.iter().flat_map(|reading| &reading.signatures);
     let inverses = inverses(signatures.map(|asked| &asked.signature));
@@ -165,7 +165,7 @@ impl<'a> BatchReading<'a> {
         Self { reading: Reading::new(known, required, proof), signatures, considered: 0 }
     }
 
-    /// Returns the next signature, if it is one of the first.
+    /// Returns the next signature, or `None` if it is after the last of `signatures`.
     fn next(&self) -> Option<&TestedSignature> {
         self.signatures.get(self.reading.read)
     }

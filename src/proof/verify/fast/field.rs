@@ -26,7 +26,7 @@ pub(super) fn negative(words: &Words) -> Words {
 
 /// Converts words below p to a k256 field element.
 pub(super) fn number_of(words: &Words) -> Number {
-    Number::from_bytes(&bytes_of(words)).expect("it is less than the prime")
+    Number::from_bytes(&bytes_of(words)).expect("the number is below the prime")
 }
 
 /// Converts words to the byte format of coordinates: highest byte first.
@@ -42,7 +42,7 @@ pub(super) fn bytes_of(words: &Words) -> FieldBytes {
 pub(super) fn words_from(bytes: &FieldBytes) -> Words {
     let mut words = Words::default();
     for (bytes, word) in bytes.rchunks_exact(8).zip(&mut words) {
-        *word = u64::from_be_bytes(bytes.try_into().expect("there are eight"));
+        *word = u64::from_be_bytes(bytes.try_into().expect("each chunk has eight bytes"));
     }
     words
 }

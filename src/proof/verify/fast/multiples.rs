@@ -115,7 +115,7 @@ fn odd_multiples(point: &AffinePoint, number: usize) -> (Vec<AffinePoint>, Affin
     // The last multiple is 2·`number` + 1, so subtract the point once.
     multiples[number] -= point;
     let mut multiples = ProjectivePoint::batch_normalize_vartime(multiples.as_slice());
-    let next = multiples.pop().expect("there is one");
+    let next = multiples.pop().expect("the list is not empty");
     (multiples, next)
 }
 

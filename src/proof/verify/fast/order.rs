@@ -17,8 +17,8 @@ const ENOUGH: u16 = 1 << 10;
 #[derive(Debug)]
 pub(super) struct Order(Mutex<Rows>);
 
-/// A row for each previous member, and a last row for the start of a proof. Each row lists the members with how often they
-/// came next, the most frequent first.
+/// A row for each previous member, and a last row for the start of a proof. Each row lists the members, and how often
+/// each came next, the most frequent member first.
 type Rows = Vec<Vec<(usize, u16)>>;
 
 pub(super) struct Snapshot(Rows);
@@ -68,8 +68,8 @@ impl Snapshot {
         asked.checked_div(times).unwrap_or_default()
     }
 
-    /// Returns the member to test after `turn` other members, for the signature that follows the signatures of the members
-    /// `found`.
+    /// For the signature that follows the signatures of the members `found`, returns the member to test after `turn`
+    /// other members have been tested.
     pub(super) fn likely(&self, found: &[usize], turn: usize) -> Option<usize> {
         let row = &self.0[found.last().copied().unwrap_or(self.0.len() - 1)];
         row.get(turn).map(|(member, _)| *member)

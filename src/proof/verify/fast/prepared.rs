@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **Never visible in a verdict.** This knowledge affects only the speed of a verdict.
+//! * **Never visible in a verdict.** The contents of this module affect only the speed of a verdict.
 //! * **Keys come from recovery.** A member's key was recovered from a signature, and its address is the member's address.
 //! * **Bounded.** The multiples of a set take at most [`MEMORY`] bytes, for any number of members.
 
@@ -18,9 +18,9 @@ use super::order::Order;
 #[cfg(test)]
 mod tests;
 
-/// The most bytes for the multiples of a set, including the generator's multiples, which all sets share. For ten members, 5
-/// MiB would save 10 % of the additions but only 6 % of the time (measured), because fewer of the points then fit into the
-/// processor's cache.
+/// The maximum size in bytes of the multiples of a set, including the generator's multiples, which the process stores
+/// only once for all sets. For ten members, 5 MiB would save 10 % of the additions but only 6 % of the time (measured),
+/// because fewer of the points then fit into the processor's cache.
 const MEMORY: usize = 3 << 20;
 
 /// A key that was recovered this often gets multiples, because its signer will probably sign again. Computing the multiples

@@ -9,13 +9,13 @@
 //! adds one list after another, with k256's field arithmetic.
 //!
 //! The sum of two points overwrites the first of them, and all batches reuse the same memory. With separate memory for
-//! each level, the daemon took 14 to 27 % more processor time (measured, with single lists).
+//! each level, the daemon took 14 to 27 % more processor time (measured with [`single`]).
 //!
 //! # Invariants
 //!
-//! * **Exceptional additions have no sum.** This method cannot add a point to itself or to its negative. Only the owner of
-//!   a key can cause such an addition, with signatures by that key. Then no list of the batch has a sum, and the caller
-//!   works without sums.
+//! * **Exceptional additions have no sum.** The formula for affine points cannot add a point to itself or to its
+//!   negative. Only the owner of a key can cause such an addition, with signatures by that key. Then no list of the
+//!   batch has a sum, and the caller works without sums.
 
 #[cfg(target_arch = "x86_64")]
 use fearless_simd::Level;

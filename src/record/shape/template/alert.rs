@@ -77,8 +77,9 @@ impl Alert {
     }
 }
 
-/// The severity of an event, and whether its subject has no problem after it. The failure of a watcher is critical, because a
-/// failed watcher sends no more events. An expired operation or query is only a warning, because it can be sent again.
+/// Returns the severity of an event, and whether the event shows that its subject has no problem. The failure of a
+/// watcher is critical, because a failed watcher sends no more events. An expired operation or query is only a warning,
+/// because the operation or query can be sent again.
 fn severity(kind: &str, status: &str) -> (&'static str, bool) {
     match (kind, status) {
         ("watcher.status", "failed") => ("critical", false),
@@ -108,7 +109,8 @@ fn key(record: &Record) -> String {
     format!("channeld:{channel}:{}", Uuid::new_v5(&NAMESPACE, subject.as_bytes()))
 }
 
-/// `operation failed`, `dvp.Transfer`, or the type.
+/// Returns the title: a status such as `operation failed`, the name of a watched event such as `dvp.Transfer`, or else
+/// the type.
 fn title(record: &Record, readable: &Readable, status: Option<&str>) -> String {
     let about = match &record.kind {
         EventType::Other(_) | EventType::WatcherEvent => None,

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use proof::event::Object;
 
-/// The members whose names the operator's contracts define. A sample cannot contain these names.
+/// The members that contain the names that the operator's contracts define. A sample cannot contain these names.
 const OPEN: [&str; 2] = ["params", "data"];
 
 /// The value of a name that the sample does not contain.
@@ -29,7 +29,7 @@ pub(super) type Map = IndexMap<Value, Value>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Event,
-    /// A sample: inside the members that a contract defines, every name has a value.
+    /// A sample. Inside the members of [`OPEN`], every name has a value.
     Sample,
 }
 
@@ -68,7 +68,7 @@ fn number(digits: &str) -> Option<Value> {
     whole.ok().or_else(|| digits.parse().ok().filter(exact).map(Value::from))
 }
 
-/// The members of a sample whose names a contract defines.
+/// The value of a member of [`OPEN`] in a sample: every name in it has a value.
 #[derive(Debug)]
 struct Open(Value);
 

@@ -122,7 +122,7 @@ const SINKS: &[(&str, &[&str])] = &[
     ),
     (
         r#"{"type": "webhook", "url": "https://x/", "secret_file": "~/none"}"#,
-        &["~/none", "create it, or correct the path"],
+        &["~/none", "correct the path or the file"],
     ),
     (
         r#"{"type": "webhook", "url": "https://x/", "secret_file": "~/empty"}"#,
@@ -290,9 +290,9 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     (
         "init ~/new.toml --org-id o --channel x=1 --api-key-file ~/open --to-file ~/open",
         64,
-        &["--to-file is for the address of a webhook or a PostgreSQL database: name it with --to"],
+        &["--to-file is for the address of a webhook or a PostgreSQL database: use --to for this sink"],
     ),
-    ("init ~/new.toml --sink stdout --to-file ~/open", 64, &["--to-file is for", "leave it out"]),
+    ("init ~/new.toml --sink stdout --to-file ~/open", 64, &["--to-file is for", "leave out --to-file"]),
     ("init ~/new.toml --demo ~/none", 1, &["~/none could not be read: No such file"]),
     ("init ~/new.toml --demo ~/open", 64, &["does not begin with the line that `channeld simulate` prints"]),
     ("init ~/channeld.toml --org-id o", 64, &["exists already; choose another file, or overwrite it with --force"]),

@@ -129,8 +129,13 @@ async fn a_private_ca_and_client_certificate_work_and_distrust_is_explained() {
         setup
     };
     for (host, ca, client, words) in [
-        ("localhost", &wrong_ca, Some(&right), "UnknownIssuer; is its authority in ca_file?"),
-        ("127.0.0.1", &secured.ca, Some(&right), "; use the name in its certificate"),
+        (
+            "localhost",
+            &wrong_ca,
+            Some(&right),
+            "UnknownIssuer; is the authority of the server's certificate in ca_file?",
+        ),
+        ("127.0.0.1", &secured.ca, Some(&right), "; use the name in the server's certificate"),
         ("localhost", &secured.ca, None, "; does the server ask for a client certificate (client_certificate_file)?"),
         ("localhost", &secured.ca, Some(&wrong), "; does the server know the CA of client_certificate_file?"),
     ] {

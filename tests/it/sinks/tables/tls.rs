@@ -100,8 +100,11 @@ async fn an_untrusted_certificate_is_reported_with_remedy_and_no_dead_letter() {
     let in_the_open = url.replace("sslmode=require", "sslmode=disable");
     let [certificate, key] = ["client_certificate_file", "client_key_file"];
     for (changes, words) in [
-        (vec![("ca_file", wrong_ca.clone())], ["UnknownIssuer", "name the CA of its certificate in AT.ca_file"]),
-        (vec![("url", elsewhere)], ["\"db.internal\"", "use the host name in its certificate in AT.url"]),
+        (
+            vec![("ca_file", wrong_ca.clone())],
+            ["UnknownIssuer", "name the CA of the server's certificate in AT.ca_file"],
+        ),
+        (vec![("url", elsewhere)], ["\"db.internal\"", "in AT.url, use the host name of the server's certificate"]),
         (
             vec![(certificate, String::new()), (key, String::new())],
             ["requires a valid client certificate", "set AT.client_certificate_file"],
@@ -150,6 +153,7 @@ async fn with_a_configured_ca_nothing_is_sent_without_tls() {
         setup.set(&format!("{at}.url"), &*url);
     }
     let (_, asked) = connect(&setup).await;
-    let refused = asked.iter().filter(|(_, ok, said)| !ok && said.contains("does not support TLS; turn TLS on there"));
+    let refused =
+        asked.iter().filter(|(_, ok, said)| !ok && said.contains("does not support TLS; turn TLS on at the server"));
     assert_eq!(refused.count(), 2, "{asked:?}");
 }

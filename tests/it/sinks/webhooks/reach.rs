@@ -92,7 +92,7 @@ async fn an_untrusted_endpoint_gets_nothing_and_is_reported() {
 
     let mut daemon = setup.start();
     let lane = until_lane_is(&setup, &mut daemon, "distrusted", "blocked").await;
-    let why = "could not connect: invalid peer certificate: UnknownIssuer; is its authority in ca_file?";
+    let why = "could not connect: invalid peer certificate: UnknownIssuer; is the authority of the server's certificate in ca_file?";
     assert_eq!(lane["error"]["message"], why);
     let lane = until_lane_is(&setup, &mut daemon, "distrusting", "blocked").await;
     let message = lane["error"]["message"].as_str().unwrap();

@@ -119,7 +119,8 @@ impl Model {
         self.report.as_ref()?.channels.get(*self.rows.get(self.selected)?)
     }
 
-    /// Scrolls so that the selected row is visible, and that no line is empty while rows are above or below the screen.
+    /// Scrolls so that the selected row is visible, and so that no line of the screen stays empty while rows are hidden
+    /// above or below the screen.
     pub(super) fn keep_in_view(&mut self, lines: usize, room: usize) {
         (self.lines, self.room) = (lines, room.max(1));
         if self.page == ScreenPage::List {

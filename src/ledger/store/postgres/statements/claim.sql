@@ -1,5 +1,5 @@
--- Claims a channel that no live instance owns. The new epoch follows the clock, so it is larger than the last one even if a
--- failover has lost the last claim.
+-- Claims a channel that no live instance owns. The new epoch follows the clock, so it is larger than the last epoch, even
+-- if a failover has lost the last claim.
 --
 -- A claim requires the epoch that the instance has read before ($3). Without this condition, a delayed copy of an earlier
 -- claim could replace the current lease of the same instance, or claim a channel that the instance has released. An

@@ -2,10 +2,11 @@
 -- counted, because the numbers have gaps: each conflict uses up a number.
 --
 -- Each row is examined once, when it is no longer among the newest $1 of all channels. `examined` is the number of the last
--- examined row, and one statement examines at most $3 rows. If a channel has examined rows, its oldest rows are removed
--- until $2 rows remain. This counts up to $2 rows of the channel. It is therefore always done for a channel with at least 32
--- examined rows, but only for one in 64 of the other examined rows, chosen by a hash. Such a channel has a few rows more
--- than $2. While one instance removes proofs, the statement does nothing for the others.
+-- examined row, and one statement examines at most $3 rows. For some channels with examined rows, the oldest rows are then
+-- removed until $2 rows remain. This is expensive, because up to $2 rows of the channel are counted. It is therefore done
+-- only for a channel with at least 32 examined rows, and for a channel with an examined row that a hash selects (one row in
+-- 64). A channel can therefore keep a few rows more than $2. While one instance executes this statement, the statement of
+-- another instance does nothing.
 --
 -- A delayed copy is harmless, because it decides by the rows that it finds.
 with hand as materialized (

@@ -1,4 +1,4 @@
--- Releases all channels of this instance, which ends, and removes the instance.
+-- Releases all channels of this instance, and removes the instance, because its process ends.
 --
 -- A delayed copy is harmless: the id belongs to one process, and this process claims nothing after this statement.
 with released as (

@@ -1,6 +1,6 @@
--- Returns for each channel its live owner, or for how many seconds it has had none, and the quarantined events that other
--- channels showed first. The statement runs often and reads all channels, so it reads the last owner's row only for
--- channels without a live owner.
+-- Returns for each channel its live owner, or for how many seconds the channel has had none, and its quarantined events
+-- whose proofs other channels showed first. The statement runs often and reads all channels, so it reads the last owner's
+-- row only for channels without a live owner.
 with live as materialized (
     select id from {schema}.instances where heartbeat + lease > clock_timestamp()
 )

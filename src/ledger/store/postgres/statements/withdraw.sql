@@ -1,5 +1,5 @@
 -- Removes a request, and returns its state.
 --
--- A delayed copy finds nothing, because numbers are not used again.
+-- A delayed copy finds nothing, because the number of a request is never used again.
 delete from {schema}.requests where id = $1
 returning taken is not null, status, answer

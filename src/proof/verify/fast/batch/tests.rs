@@ -11,8 +11,8 @@ fn signature(r: &FieldBytes, s: &Scalar, v: u8) -> Option<RecoverableSignature> 
     RecoverableSignature::parse(&format!("0x{}{}{v:02x}", hex::encode(r), hex::encode(s.to_bytes())))
 }
 
-/// Whether the key is found with its multiples. They use the narrowest window, because its table is the fastest to compute.
-/// A zero digest, or points without a sum, are left to recovery.
+/// Whether the key is found with its multiples. The multiples use the narrowest window, because the table for this
+/// window is the fastest to compute. A zero digest, or points without a sum, are left to recovery.
 fn asked(digest: &Hash, signature: &RecoverableSignature, key: &AffinePoint) -> bool {
     let recovers = || signature.recover(digest).is_some_and(|recovered| recovered.as_affine() == key);
     if as_scalar(digest) == Scalar::ZERO {

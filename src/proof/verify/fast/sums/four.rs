@@ -35,7 +35,8 @@ pub(crate) struct Lists {
     latest: Vec<Point>,
     /// The points of all lists that are side by side, one group of four lists after another.
     points: Vec<Points>,
-    /// For each pair of a level, the product of the differences before it.
+    /// For each pair of points that `add_pairs` adds, the product of the differences (see [`apart`]) of the earlier
+    /// pairs in the same chain.
     products: Vec<Rows>,
 }
 
@@ -51,7 +52,7 @@ impl Lists {
         if self.number == 0 {
             self.length = self.latest.len();
         }
-        assert_eq!(self.latest.len() - before, self.length, "lists are of one length");
+        assert_eq!(self.latest.len() - before, self.length, "all lists have the same length");
         self.number += 1;
         self.align_full();
     }
@@ -111,8 +112,8 @@ impl Lists {
         let Self { avx2, length, points, products, .. } = self;
         let (avx2, length) = (*avx2, *length);
         products.resize(points.len() / length * pairs(length, distance).len(), Rows::default());
-        // First compute the products of all differences. Then invert them, and remove one difference after another from the
-        // end.
+        // First compute the product of all differences in each chain. Then invert the products, and remove one
+        // difference after another from the end.
         let mut product = [Elements::one(avx2); CHAINS];
         let mut befores = products.iter_mut().enumerate();
         for list in points.chunks_exact(length) {

@@ -38,12 +38,12 @@ impl Point {
     }
 }
 
-/// The distance between the points that are added at each level, for lists of this length.
+/// For each level of a list of this length: the distance between the two points of a pair.
 pub(super) fn levels(length: usize) -> impl Iterator<Item = usize> {
     iter::successors(Some(1), |distance| Some(2 * distance)).take_while(move |distance| *distance < length)
 }
 
-/// The indexes of the points that are added. Only points at multiples of `distance` count, in pairs.
+/// The indexes of the two points of each pair. The points at multiples of `distance` form the pairs, in order.
 pub(super) fn pairs(
     length: usize,
     distance: usize,

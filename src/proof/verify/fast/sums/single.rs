@@ -43,7 +43,8 @@ impl Affine {
 pub(crate) struct Lists {
     length: usize,
     points: Vec<Affine>,
-    /// For each pair of a level, the product of the differences before it.
+    /// For each pair of points that `add_pairs` adds, the product of the differences (see [`Affine::apart`]) of the
+    /// earlier pairs.
     products: Vec<Number>,
 }
 
@@ -54,7 +55,7 @@ impl Lists {
         if before == 0 {
             self.length = self.points.len();
         }
-        assert_eq!(self.points.len() - before, self.length, "lists are of one length");
+        assert_eq!(self.points.len() - before, self.length, "all lists have the same length");
     }
 
     pub(super) fn take_sums(&mut self) -> Vec<Option<Point>> {
@@ -72,8 +73,8 @@ impl Lists {
     /// `distance` count. Returns `false` if two points have no sum.
     fn add_pairs(&mut self, distance: usize) -> bool {
         self.products.clear();
-        // First compute the product of all differences. Then invert it, and remove one difference after another from the
-        // end.
+        // First compute the product of all differences. Then invert the product, and remove one difference after
+        // another from the end.
         let mut product = Number::ONE;
         for list in self.points.chunks_exact(self.length) {
             for (one, other) in pairs(self.length, distance) {

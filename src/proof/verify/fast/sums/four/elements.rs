@@ -1,8 +1,9 @@
 //! Four elements of the curve's field side by side.
 //!
 //! An element modulo the prime p = 2^256 - 2^32 - 977 is written in nine limbs of 29 bits, lowest limb first. A product
-//! of two limbs therefore has 58 bits, and a 64-bit number can contain the sum of nine. One instruction multiplies a
-//! limb of four elements. With AVX2, a product takes a third of the time that k256 needs for four elements.
+//! of two limbs therefore has 58 bits, and a 64-bit number can contain the sum of nine such products. One instruction
+//! multiplies a limb of four elements. With AVX2, a product takes a third of the time that k256 needs for four
+//! elements.
 //!
 //! # Invariants
 //!
@@ -32,11 +33,12 @@ const PLACES: [(usize, u32); LIMBS] = [(0, 0), (0, 29), (0, 58), (1, 23), (1, 52
 /// The number of columns in a product. The column of a product of two limbs is the sum of their indexes.
 const COLUMNS: usize = 2 * LIMBS - 1;
 
-/// 2^261 modulo p is the first number plus 2^37, and 2^37 is 2^8 in the next limb. The second number is the exponent 8.
+/// 2^261 modulo p is 977·2^5 + 2^37. The first number here is 977·2^5. In the next limb, 2^37 is 2^8. The second number
+/// is this exponent, 8.
 const BEYOND_LIMBS: (u64, u32) = (977 << 5, 8);
 
-/// 128·p, in limbs that are larger than the limbs of the sum of two reduced elements. Adding it keeps differences from
-/// becoming negative.
+/// 128·p, in limbs that are larger than the limbs of the sum of two reduced elements. Adding this value keeps the limbs
+/// of a difference from becoming negative.
 const MULTIPLE_OF_P: [u64; LIMBS] = {
     // 2^263 − 128·(2^32 + 977), in limbs below 2^29 except for the last.
     let low = 128 * BEYOND_WORDS;
@@ -200,8 +202,8 @@ fn with(mut columns: [Four; COLUMNS], more: &Elements) -> [Four; COLUMNS] {
     columns
 }
 
-/// Applies a function to each column. The columns are listed one by one because the compiler keeps the sums of a loop in
-/// memory, which takes twice as long.
+/// Applies a function to each column. The columns are listed one by one. With a loop, the compiler keeps the sums in
+/// memory, and the code takes twice as long.
 macro_rules! each_column {
     ($column:ident($one:expr, $other:expr): $($at:literal)*) => { [$($column::<$at>($one, $other)),*] };
 }
@@ -235,7 +237,8 @@ fn columns_of_square(a: &[Four; LIMBS]) -> [Four; COLUMNS] {
 #[inline(always)]
 fn column_of_square<const AT: usize>(a: &[Four; LIMBS], twice: &[Four; LIMBS]) -> Four {
     let first = AT.saturating_sub(LIMBS - 1);
-    // First the middle limb of an even column, then the pairs around it.
+    // First the square of the middle limb of an even column, or the middle pair of an odd column. Then the pairs around
+    // it.
     let mut sum = product(a[AT / 2], if AT.is_multiple_of(2) { a[AT / 2] } else { twice[AT / 2 + 1] });
     for at in first..AT / 2 {
         sum += product(a[at], twice[AT - at]);
@@ -243,12 +246,12 @@ fn column_of_square<const AT: usize>(a: &[Four; LIMBS], twice: &[Four; LIMBS]) -
     sum
 }
 
-/// Reduces columns to an element. The sums must be below 2^63.6, the last one below 2^60.4.
+/// Reduces columns to an element. Each column must be below 2^63.6, and the last column below 2^60.4.
 #[inline(always)]
 fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
     let limb = splat(avx2, LIMB);
     let (factor, shift) = (splat(avx2, BEYOND_LIMBS.0), BEYOND_LIMBS.1);
-    // The part above the limbs, in limbs of its own. The last one has up to 32 bits.
+    // The columns above the first nine, as limbs. The last of these limbs has up to 32 bits.
     let mut beyond = [limb; LIMBS];
     for at in 0..LIMBS - 1 {
         beyond[at] = columns[at + LIMBS] & limb;
@@ -270,7 +273,7 @@ fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
         limbs[at + 1] += limbs[at] >> WIDTH;
         limbs[at] &= limb;
     }
-    // The part above the limbs again. It is below 2^40.
+    // The sum is again longer than nine limbs. The part above them is below 2^40.
     let more = (beyond[LIMBS - 1] << shift) + (limbs[LIMBS - 1] >> WIDTH);
     limbs[LIMBS - 1] &= limb;
     let (low, high) = (more & limb, more >> WIDTH);

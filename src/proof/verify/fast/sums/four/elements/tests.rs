@@ -109,7 +109,7 @@ fn results_are_below_the_prime() {
     });
 }
 
-/// A reduced element can be up to 32 times the prime, and then represents zero.
+/// A reduced element can be a multiple of the prime, up to 32 times the prime. It then represents zero.
 #[test]
 fn a_multiple_of_the_prime_is_zero() {
     for times in 0..=32_u64 {
