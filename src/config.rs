@@ -78,12 +78,8 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// `limits.memory`: the limit for pages, events being processed and queues, in bytes.
     pub memory: u64,
-<<<<<<< HEAD
     /// How long the work in progress may take after a signal to stop. If this time is zero, channeld does not wait for
     /// the work.
-=======
-    /// How long the work in progress may take after a signal to stop. With zero, channeld does not wait for this work.
->>>>>>> q-5
     pub shutdown_grace: Duration,
     /// `[verification.signer_names]`: the displayed names of signers.
     pub signer_names: SignerNames,
