@@ -151,7 +151,7 @@ fn lane_changes(before: &Config, after: &Config, handles: &Handles) -> Vec<Strin
         let (known, wanted) = (sinks(before, channel.id), sinks(after, channel.id));
         for sink in known.iter().filter(|sink| !wanted.contains(sink)) {
             let cursor =
-                ledger.cursor(sink).map_or_else(|| "no cursor".to_owned(), |cursor| format!("its cursor {cursor}"));
+                ledger.cursor(sink).map_or_else(|| "no cursor".to_owned(), |cursor| format!("its cursor ({cursor})"));
             let pending = counted(ledger.owed(sink).count() as u64, "pending event");
             let dead_letters = ledger.dead_letters().keys().filter(|(_, of)| **of == **sink).count();
             let dead_letters = counted(dead_letters as u64, "dead letter");
