@@ -182,7 +182,7 @@ fn late(brokers: &Brokers, client: &BaseConsumer<ClientReports>, is_claimed: boo
     }
     let message = if is_claimed {
         format!(
-            "the claim of this lane cannot be read in {topic} yet: another lane's transaction is open there, for at most {:?}",
+            "the lease number of this lane cannot be read in {topic} yet: another lane's transaction is open there, for at most {:?}",
             3 * brokers.settings.timeout
         )
     } else {

@@ -71,7 +71,7 @@ async fn each_problem_makes_the_daemon_not_ready_but_still_live() {
         (Trouble::KeyRefused, "channel c0: reading events: "),
         (Trouble::Gone, "channel c0: does not exist or is archived"),
         (Trouble::SinkBlocked, "channel c0, sink hook: answered 404"),
-        (Trouble::QuarantineFull, "channel c0: its quarantine is full (1000 events, "),
+        (Trouble::QuarantineFull, "channel c0: its quarantine is full (1,000 events, "),
         (Trouble::InDoubt, "channel c0: reading events: it is unknown whether events exist above offset "),
         (Trouble::ServiceDown, "channel c0: has not been read yet"),
         (Trouble::ServiceHangs, "channel c0: has not been read yet"),
@@ -280,7 +280,7 @@ async fn a_full_quarantine_concerns_only_its_channel() {
     fill_quarantine(&setup, simulator.announcement().channels[1]).await;
     let (mut daemon, admin) = start(&setup).await;
     let is_said = |answer: &Answered| {
-        answer.text.lines().eq(["channel c1: its quarantine is full (1000 events, 2000 \
+        answer.text.lines().eq(["channel c1: its quarantine is full (1,000 events, 2,000 \
                                                                bytes): reading stops before the next event that would \
                                                                be rejected"])
     };

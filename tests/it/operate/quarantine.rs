@@ -135,7 +135,7 @@ async fn a_full_quarantine_stops_only_its_channel_until_there_is_room() {
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     assert_eq!((&report["channels"][0]["state"], &report["ready"]), (&"quarantine_full".into(), &false.into()));
     let reasons = report["reasons"].as_array().unwrap();
-    let said = reasons[0].as_str().unwrap().starts_with("channel c0: its quarantine is full (1000 events");
+    let said = reasons[0].as_str().unwrap().starts_with("channel c0: its quarantine is full (1,000 events");
     assert!(said && reasons.len() == 1, "{report:#}");
     let dropped = setup.tell(&["quarantine", "drop", "c0", &FILLER.to_string(), "--yes"]).await;
     assert_eq!(dropped.code, Some(0), "{dropped:?}");
