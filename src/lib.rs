@@ -15,14 +15,14 @@
 //!
 //! The [`daemon`] runs one task per [`channel`]. The task takes the lease of its channel: only this task changes the
 //! channel's [`ledger`], which a store persists. It requests the events above the last offset that it read, in ranges
-//! that are proven to have no gap. [`proof::verify`] gives each event a verdict. A verified event becomes a [`record`]
-//! and goes to the channel's lanes. An event that is pending or rejected travels in the same batch. A lane delivers to
-//! its [`sink`], and then commits the whole batch: its cursor, the events set aside, and the events quarantined. A
-//! crash at any point repeats at most the current batch. A lane that falls behind leaves the other lanes, reads alone
-//! from its own cursor, and rejoins them when it has caught up. An operator's command changes the channel's ledger
-//! through the task's lease. A new configuration replaces only the lanes whose settings have changed, and the plan for
-//! reading if the settings for reading have changed. Everything else keeps running. If instances share a store, the
-//! [`cluster`] decides which channels run here.
+//! that are proven to have no gap. [`proof::verify`] gives each event a verdict. A verified event becomes a
+//! [`record`] and goes to the channel's lanes. An event that is pending or rejected travels in the same batch. A lane
+//! delivers to its [`sink`], and then commits the whole batch at once: the lane's cursor, the pending events, and the
+//! rejected events, which are quarantined. A crash at any point repeats at most the current batch. A lane that falls
+//! behind leaves the other lanes, reads alone from its own cursor, and rejoins them when it has caught up. An
+//! operator's command changes the channel's ledger through the task's lease. A new configuration replaces only what
+//! it changes: the lanes whose settings differ, and the plan for reading if the settings for reading differ.
+//! Everything else keeps running. If instances share a store, the [`cluster`] decides which channels run here.
 //!
 //! # Crates, in reading order
 //!
@@ -40,7 +40,7 @@
 //! | [`cluster`] | which channels this instance runs, if several instances share them | ledger, proof, net, telemetry |
 //! | [`sink`] | the trait, and one file or folder for each sink | proof, net, record, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, sink and their dependencies |
-//! | [`operator`] | the view and the requests of an operator: one typed API, served on the control socket and, for its reading half, over TCP: `operations`, `report`, `serve`; `liveness`; `runbook` | api, channel, cluster and their dependencies |
+//! | [`operator`] | the view and the requests of an operator, as one typed API. The control socket serves the whole API, and TCP serves only the half that reads. Modules: `operations`, `report`, `serve`, `liveness`, `runbook` | api, channel, cluster and their dependencies |
 //! | [`console`] | events, their proofs and the daemon, in a browser | api, operator, sink and their dependencies |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | proof |
 //! | this one | [`config`]: turns the operator's text into the settings of the crates above, and reports every mistake at once. [`daemon`]: assembly, a task for each channel, reload, signals, systemd. [`cli`]: one file for each subcommand, in a folder for each purpose: `look`, `act`, `prove`, `trial`, `package` | all above |
@@ -49,8 +49,7 @@
 //!
 //! * **Verified before delivered.** Only [`proof::verify`] makes a [`Verified`](proof::verify::Verified) event, and only a
 //!   verified event or a notice becomes a [`Record`](record::Record): sinks accept nothing else.
-//! * **Delivered before recorded, recorded before forgotten.** A delivery moves a cursor only after the sink has
-//!   returned `Ok`, and never back.
+//! * **Delivered before recorded.** A delivery moves a cursor only after the sink has returned `Ok`, and never back.
 //! * **One writer.** Only code that shares the lease of a channel changes the channel's ledger.
 //! * **No gap is guessed away.** The channel never reads past a range that the service has not shown to be complete.
 //! * **Everything is bounded,** and each bound has a name and belongs to one channel: bodies, pages, queues, retries, waits,

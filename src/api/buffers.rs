@@ -3,10 +3,11 @@
 //! A page is as long as hundreds of events, and each page is a little longer or shorter than the last. A new allocation
 //! for each page fragments the heap, and memory then grows while a channel catches up.
 //!
-//! Measured with a lag of 50,000 events: at most 39 MiB with these buffers and the shared memory of `record::Lines`,
-//! and 44 MiB with neither. With a lag of 100,000 events, the allocators mimalloc 2 and 3 use 118 to 129 MiB with
-//! neither, and mimalloc 3 uses 125 MiB with both. jemalloc is not used, because its build needs `make`, which a
-//! machine with a Rust toolchain and a C compiler may not have.
+//! Measured with the allocator of glibc and a lag of 50,000 events: at most 39 MiB with these buffers and the shared
+//! memory of `record::Lines`, and 44 MiB without these buffers and that shared memory. Other allocators use more. With a
+//! lag of 100,000 events, glibc uses 47 MiB with the buffers and the shared memory, and mimalloc 3 uses 125 MiB. Without
+//! them, glibc uses 53 MiB, and mimalloc 2 and 3 use 118 to 129 MiB. jemalloc is not used, because its build needs
+//! `make`, which a machine with a Rust toolchain and a C compiler may not have.
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -45,7 +46,8 @@ impl Buffers {
         let may_be_long = announced == 0 || announced >= LONG;
         let bytes = if may_be_long { lock(&self.0).pop().unwrap_or_default() } else { Vec::new() };
         let mut body = Body { bytes, reserved, buffers: self.clone() };
-        // The announced bytes may never arrive, so this only checks that the memory would be available.
+        // The buffer gets room for the announced bytes. They may never arrive, so the memory is not kept reserved for them:
+        // the reservation only checks that the memory is available.
         let had = body.reserved.bytes();
         body.reserve(announced, announced)?;
         body.reserved.shrink_to(had);

@@ -52,9 +52,9 @@ pub use page::{MAX_PAGE, MAX_RECORDS, Page, Watcher};
 use buffers::Buffers;
 
 /// The smallest page that is requested if memory is short. One event is too few: it is unclear whether this event is
-/// the whole range or only the newest event of a longer range. Two events are too few because each request starts one
-/// offset early. If the service includes this offset in its answer, a page of two events may contain only events that
-/// are already known.
+/// the whole range or only the newest event of a longer range. Two events are too few, because each request starts one
+/// offset before the last known event. If the service treats the start as included, both events of such a page may
+/// already be known.
 pub const SMALLEST_PAGE: u16 = 3;
 
 /// The connection settings of the service.
@@ -103,9 +103,9 @@ impl Client {
     }
 
     /// Reads a page of a channel's newest events, or of the events after `offset`. The section "`offset` on poll" of
-    /// spec/wire.md lists the open questions about this parameter. `limit` is 1 to 200. A page of more than
-    /// [`SMALLEST_PAGE`] events is read only as far as memory is free. A smaller page waits for memory. A single event
-    /// may exceed the memory limit.
+    /// spec/wire.md lists the open questions about this parameter. `limit` is 1 to 200. With a `limit` above
+    /// [`SMALLEST_PAGE`], the page is read only as far as memory is free. With a `limit` from 2 to [`SMALLEST_PAGE`],
+    /// reading waits for memory. With a `limit` of 1, the page may exceed the memory limit.
     ///
     /// # Errors
     /// [`ApiError`]; a 404 is [`ApiError::ChannelGone`].
@@ -122,7 +122,7 @@ impl Client {
     }
 
     /// Reads a page of a channel's events that match `filter`. `limit` is 1 to 200. The page is read only as far as
-    /// memory is free, except if `limit` is 1.
+    /// memory is free. With a `limit` of 1, the page may exceed the memory limit.
     ///
     /// # Errors
     /// [`ApiError`]. A 404 is [`ApiError::ChannelGone`]. A filter that the service refuses is [`ApiError::Refused`].

@@ -56,7 +56,7 @@ const MAX_LOGGED: usize = 10_000;
 const SECOND_LOOKS: usize = 8;
 
 /// The number of waits for an answer about one event. After that, the event counts as unconfirmed if the error concerns only
-/// this event. Otherwise one event could block its channel.
+/// this event, so that one event cannot block its channel.
 const MAX_WAITS: u32 = 3;
 
 #[derive(Clone, Debug)]
@@ -106,8 +106,8 @@ impl Stage<'_> {
         }
     }
 
-    /// If instances share the state, records in the shared state that this channel shows these proofs, and learns which of
-    /// the proofs another channel has shown before. Every event passes this step before it is admitted, however it was read.
+    /// If instances share the state, stores there that this channel shows these proofs, and learns which of the proofs
+    /// another channel has shown before. Every event passes this step before it is admitted, however it was read.
     async fn show(&self, checked: &[Checked]) {
         let Channel { identity, parts: SharedParts { ledgers, recent, .. }, .. } = &*self.read_plan.channel;
         if !ledgers.store.is_shared() {
@@ -193,12 +193,12 @@ impl Stage<'_> {
         let is_expected = self.read_plan.settings.verification.expect.has(SignedField::WorkflowId);
         if let Some(first_in) = first_in.filter(|_| !is_expected) {
             let (offset, workflow_id, trace_id) = (raw.offset, proof.workflow_id, self.trace.map(display));
-            warn!(channel = %identity.name, trace_id, offset = offset.get(), %workflow_id, %first_in, "another channel showed this workflow first: this may be correct, and is logged once; `channeld channels pin` shows the contents of each channel");
+            warn!(channel = %identity.name, trace_id, offset = offset.get(), %workflow_id, %first_in, "another channel showed this workflow first: this may be correct, and is logged once; to see the workflows of a channel, run `channeld channels pin` with its name");
         }
     }
 
-    /// Accepts a released event whose proof another channel has shown first, if the `expect` lists of both channels assign the
-    /// proof to this channel.
+    /// Accepts an event whose proof another channel has shown first, if the `expect` lists of both channels assign the proof
+    /// to this channel. An example is an event that an operator has released from the quarantine.
     fn claim(&self, raw: &RawEvent, proof: &Proof, record: &Record) {
         let Channel { identity, parts, .. } = &*self.read_plan.channel;
         let expect = &self.read_plan.settings.verification.expect;
@@ -324,7 +324,7 @@ impl Stage<'_> {
             error!(channel = %identity.name, trace_id, offset = offset.get(), event_id, reason = reason.name(), detail, "event rejected: not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != identity.id) {
-            error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %identity.name, other_offset = offset.get(), "a proof of this channel was shown in another channel too: in at least one of them, the service showed an event that belongs to another channel");
+            error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %identity.name, other_offset = offset.get(), "a proof of this channel was also shown in the channel `other`: in at least one of the two, the service showed an event that does not belong to that channel");
         }
         let facts = Quarantined {
             offset,

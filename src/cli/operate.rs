@@ -174,6 +174,6 @@ pub(super) fn owned(path: &Path) -> Result<(), CommandError> {
         return Ok(());
     }
     Err(CommandError::failed(format!(
-        "the state in {shown} belongs to user {owner}, and this is user {ours}: run this command as its owner"
+        "the state in {shown} belongs to user {owner}, but this command runs as user {ours}: run it as the owner"
     )))
 }

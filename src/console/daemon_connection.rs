@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **Only from the daemon.** If no daemon answers, the console does not open the state itself, because no daemon
+//! * **Only the daemon opens the state.** If no daemon answers, the console does not open the state itself, because no daemon
 //!   could start while the state is open.
 //! * **Every request names its sender** for the daemon's log.
 

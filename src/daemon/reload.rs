@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **All or nothing.** If anything in the new configuration is wrong, nothing changes.
-//! * **Unchanged parts keep running.** Sinks whose settings did not change are kept, together with their channels and lanes.
+//! * **Unchanged parts keep running.** Sinks, channels and lanes whose settings did not change are kept.
 //! * **The file is read when an operator requests it,** by SIGHUP or `channeld reload`. The secrets and certificates
 //!   that the file names are read again as soon as they change.
 

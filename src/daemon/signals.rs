@@ -8,7 +8,7 @@ use rustix::process::kill_current_process_group;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 use tokio::time::timeout;
 
-/// How long to wait for the effect of the signal that stops the process. The system ignores the signal if no shell is left
+/// How long to wait for the effect of the signal that suspends the process. The system ignores the signal if no shell is left
 /// that could continue the process.
 const NOT_STOPPED: Duration = Duration::from_millis(200);
 
@@ -49,7 +49,7 @@ impl Signals {
 pub(crate) async fn suspend() -> io::Result<()> {
     let mut continued = signal_hook_tokio::Signals::new([SIGCONT])?;
     kill_current_process_group(rustix::process::Signal::TSTP)?;
-    // Both results are fine: the process was continued, or it was not stopped.
+    // Both results are fine: the process was suspended and continued, or it was not suspended.
     let _ = timeout(NOT_STOPPED, continued.next()).await;
     Ok(())
 }

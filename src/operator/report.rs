@@ -30,7 +30,7 @@ pub struct Report {
     pub daemon: Option<Process>,
     /// Whether the daemon is ready: `not_ready` is empty.
     pub ready: bool,
-    /// Why the daemon is not ready: the sentences of `not_ready`.
+    /// Each entry of `not_ready` as a sentence.
     pub reasons: Vec<String>,
     /// Why the daemon is not ready.
     #[serde(default)]
@@ -42,7 +42,7 @@ pub struct Report {
     /// Why the state cannot be written. `None` if no problem is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_error: Option<String>,
-    /// The data that was lost to a damaged state, until an operator acknowledges the loss.
+    /// The data that was lost because the state was damaged. Reported until an operator acknowledges the loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostEntries>,
     /// The memory that pages, events in progress and queues use, as `limits.memory` counts it.
@@ -124,7 +124,8 @@ impl Operations {
 }
 
 impl Report {
-    /// Finds the reasons in the report itself, adds `others`, and computes everything that follows from the reasons.
+    /// Finds in the report itself why the daemon is not ready, adds the reasons in `others`, and computes everything that
+    /// follows from them.
     pub fn assess(&mut self, others: Vec<NotReady>) {
         self.not_ready = if self.daemon.is_some() {
             let of_state = reasons::of_state(self.state_error.as_deref(), self.lost.as_ref());

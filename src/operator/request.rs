@@ -42,8 +42,8 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The path of the request.
     const PATH: &'static str;
 
-    /// Carries out the request. If the request is refused, nothing was changed. If the state fails, it is unknown
-    /// whether anything was changed.
+    /// Carries out the request. After [`Refusal::Failed`], something may have been changed, for example if a write of the
+    /// state failed. After any other error, nothing was changed.
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn decode<A: DeserializeOwned>(
     let unexpected = |_| {
         let text = String::from_utf8_lossy(body);
         Refusal::Failed(format!(
-            "the running daemon answered {status}: {}: the daemon may be of another version than this command",
+            "the answer has status {status} and cannot be understood: {}: the daemon, or the instance that owns the channel, may be of another version",
             text.trim()
         ))
     };
@@ -116,7 +116,7 @@ impl Operations {
     }
 }
 
-/// Returns the answer of each other instance with the instance's name, or the reason why it did not answer.
+/// Asks all other instances. Returns the name of each with its answer, or with the reason why there is none.
 pub(crate) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)> {
     let (view, mut asking) = (peers.seen.borrow().view.clone(), JoinSet::new());
     let me = peers.membership.me();

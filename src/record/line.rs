@@ -32,12 +32,12 @@ const SIGNER: usize = 45;
 /// The most memory, in bytes, that is allocated in advance for later lines.
 const AHEAD: usize = 256 << 10;
 
-/// A channel: the operator's name for it and the service's id.
+/// A channel: its name in the configuration, and its id in the service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelRef {
     /// The key of its table in the configuration. It labels logs, metrics and records.
     pub name: Arc<str>,
-    /// The service's id.
+    /// The channel's id in the service.
     pub id: ChannelId,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct MemberRanges {
     pub(super) event: Range<usize>,
 }
 
-/// Writes a record into `json`, which must be empty. `event` is `None` if the record of the service is malformed.
+/// Writes a record into `json`, which must be empty. `event` is `None` if the service's event is malformed.
 pub(super) fn render(
     json: &mut Vec<u8>,
     channel: &ChannelRef,

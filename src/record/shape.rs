@@ -65,7 +65,8 @@ impl Message {
         Self { record: record.clone(), shape: shape.clone(), body, unshaped }
     }
 
-    /// Why the record cannot be rendered in this shape, for an operator. The message is then not offered to any sink.
+    /// Tells an operator why the record cannot be rendered in this shape. Such a message is not offered to any sink. `None`
+    /// if the record was rendered.
     pub fn unshaped(&self) -> Option<&str> {
         self.unshaped.as_deref()
     }

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Stateless.** A draw depends on the seed, its purpose, and a number. It never depends on earlier draws. Event one
-//!   million is made without making the events before it.
+//! * **Stateless.** A draw depends only on the seed, its purpose, and the two numbers that identify the object. It never
+//!   depends on earlier draws. Event one million is made without making the events before it.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -4,7 +4,7 @@
 //! deliver ──► writer ──► insert       one statement: the lane's position, and up to 200 rows
 //! resume ──────────────► claim        one statement: the lane's position, and which pending events have a row
 //!                           │
-//! pool, table ◄─────────────┘         connections; the state of the tables, and the SQL that completes them
+//! pool, table ◄─────────────┘         connections; the state of the tables, and the SQL that adds what they lack
 //! ```
 //!
 //! # Invariants
@@ -15,7 +15,8 @@
 //!   an instance that is stopped in the middle locks nothing. If the answer is lost, the lane reads the position again.
 //! * **The statement compares the position.** It writes only if the table has the expected position of the lane and no later
 //!   claim of the lane. So the next statement detects a database that was restored, or a standby that was promoted without
-//!   the last commits. A statement that delivers never inserts the lane's row: a missing row is a missing position.
+//!   the last commits. A statement that delivers never inserts the lane's row into the table of
+//!   positions. If this row is gone, the lane therefore notices that its position is missing.
 //! * **An unavailable database refuses no event.** Only an error that one event causes is a refusal, and only this event is
 //!   refused.
 //!

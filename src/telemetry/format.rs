@@ -150,7 +150,7 @@ impl Visit for Fields {
     }
 }
 
-/// The crates of channeld, without the program. A target begins with the name of its crate.
+/// The crates of channeld that write logs, without the program itself. A target begins with the name of its crate.
 pub const CRATES: [&str; 10] =
     ["api", "channel", "cluster", "console", "ledger", "net", "operator", "record", "sink", "telemetry"];
 
@@ -164,7 +164,8 @@ pub(super) fn shown(target: &str) -> Cow<'_, str> {
 pub(super) fn directives(written: &str) -> String {
     let parts = || written.split(',').map(str::trim);
     let mut all = Vec::new();
-    // A directive applies to all targets with its prefix, and `channeld` starts with the name of the crate `channel`.
+    // A directive applies to all targets with its prefix. `channel=debug` would therefore also apply to `channeld`, so
+    // `channeld` gets a directive of its own.
     let own = parts().any(|part| part == "channeld" || part.starts_with("channeld="));
     if !own && parts().any(|part| part.starts_with("channeld::channel")) {
         let level = parts().rfind(|part| !part.contains('='));

@@ -20,7 +20,7 @@
 //! | `attempt`, `attempts` | how often the operation was tried |
 //! | `wait_ms` | the wait until the next attempt |
 //! | `trace_id` | the batch: 32 hexadecimal digits, the same in every line from reading the batch to recording it |
-//! | `joined_to` | another batch, with which the batch `trace_id` is offered and recorded |
+//! | `joined_to` | another batch: the batch `trace_id` is offered and recorded together with it |
 //! | `error` | the error and its causes, outermost first |
 //! | `kind`, `reason`, `detail` | constant name of the error; constant name of a rejection's reason; its description |
 //! | `by`, `request` | in `requested by an operator`: the user, and the path of the operator API |

@@ -229,7 +229,7 @@ impl Lane {
         match cause {
             Cause::Operator => info!(%channel, %sink, trace_id, offset, "event delivered as an operator asked"),
             Cause::Appeared => {
-                info!(%channel, %sink, trace_id, offset, "event delivered that became visible after later events");
+                info!(%channel, %sink, trace_id, offset, "event delivered: it became visible after later events");
             }
             Cause::Proof => info!(%channel, %sink, trace_id, offset, "pending event delivered"),
         }
@@ -341,7 +341,7 @@ impl Lane {
         delivery
     }
 
-    /// Begins a span in a trace. The span has the name of the sink.
+    /// Begins a span in a trace. The span notes the sink's name.
     fn part(&self, trace: &Trace, name: &'static str) -> ChildSpan {
         let part = trace.part(name);
         part.note("sink", self.settings.name.to_string());

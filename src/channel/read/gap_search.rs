@@ -1,9 +1,9 @@
 //! Searches for events that become visible late: at skipped offsets, below events that were already read.
 //!
 //! A service that takes offsets from a database sequence and commits in parallel can show offset 12 before offset 11. This
-//! module therefore searches for offset 11 for the time [`settle`](crate::Settings::settle) after offset 12 was read. If the
-//! search finds an event, the event is delivered late. If an event appears after this time, only `channeld check --history`
-//! finds it.
+//! module therefore searches for offset 11 until the time [`settle`](crate::Settings::settle) has passed since offset 12
+//! was read. If the search finds an event, the event is delivered late. If an event appears after this time, only
+//! `channeld check --history` finds it.
 //!
 //! # Invariants
 //!
@@ -32,8 +32,8 @@ use record::Record;
 
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The largest expected difference in seconds between an event's own time and `created`, the time in the service. The service
-/// does not promise that the two are equal.
+/// The largest expected difference, in seconds, between an event's `timestamp` and `created`, the time at which the service
+/// created the event. The service does not promise that the two are equal.
 const CREATED_DIFFERS: i64 = 60;
 
 /// A range in which every visible event is known. The range begins above the first offset, and includes the second.
@@ -101,8 +101,8 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Option<
     Ok((events, reaches.then_some((gap.above, gap.below))))
 }
 
-/// Makes events late for every lane. If a lane's cursor is still below such an event, the lane settles the late event when it
-/// reads the event in order.
+/// Makes events late for every lane. A lane whose cursor is still below such an event reads it in order, and then no longer
+/// has to deliver it late.
 async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelError> {
     let _closing = shared.gaps.closing.lock().await;
     let found: Vec<&RawEvent> = found.iter().filter(|event| shared.gaps.take(event.offset)).collect();

@@ -22,7 +22,8 @@ pub(crate) struct Gaps {
     /// The events that the service does not confirm. They are quarantined, and do not close gaps.
     unconfirmed: Mutex<BTreeSet<EventKey>>,
     added: Notify,
-    /// Locked while an event that was found in a gap is made late: from the closing of the gap to the end of the commit.
+    /// Locked while an event that was found in a gap becomes a late event: from the closing of the gap until the late event
+    /// is committed.
     /// Otherwise a lane that reads the event meanwhile would find neither the gap nor the late event.
     pub(crate) closing: tokio::sync::Mutex<()>,
 }
@@ -108,7 +109,7 @@ impl Gaps {
         *lock(&self.confirmed)
     }
 
-    /// Adds the gaps at or below `through`. An earlier run may not have searched them until their end.
+    /// Finds the gaps at or below `through` in the history. An earlier run may have stopped before their search time ended.
     pub(crate) fn begin(&self, history: &History, through: Option<Offset>, settle: Duration) {
         if settle.is_zero() {
             return;

@@ -132,7 +132,7 @@ impl Layout {
         ]
     }
 
-    /// The first columns: the verdict, and the offset after the name of the channel, if the name is shown.
+    /// The first columns: the verdict, the channel's name if it is shown, and the offset.
     fn begin(
         &self,
         Readable { verdict, channel, offset, .. }: &Readable,

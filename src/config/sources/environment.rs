@@ -17,13 +17,13 @@ use crate::config::problem::Problem;
 /// The variable that names the configuration file. Only the command line reads this variable. The variable sets no key.
 pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
 
-/// Whether a variable of this process sets a key below a table.
+/// Whether a variable of this process sets a key inside a table.
 pub fn is_in_environment() -> bool {
     let is_key = |name: &str| name.strip_prefix(PREFIX).is_some_and(|levels| levels.contains("__"));
     std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(is_key))
 }
 
-/// OpenTelemetry's own variables, and the keys that they set if neither the file nor another variable sets the key.
+/// OpenTelemetry's own variables. Each sets the key next to it, unless the file or another variable sets this key.
 const TELEMETRY: [(&str, &str); 2] =
     [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp_ca_file")];
 

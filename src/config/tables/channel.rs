@@ -159,7 +159,7 @@ fn read_expect(expect: &Section<'_>) -> Expect {
     let read = |what: &SignedField| {
         let canonical = |number, text: &str| {
             let value = what.canonical(text.trim());
-            value.map_err(|wrong| format!("number {number} {wrong}: no event can match it"))
+            value.map_err(|wrong| format!("item {number} of the list {wrong}: no event can match it"))
         };
         Some((*what, expect.items(what.into(), EMPTY, canonical).ok()??))
     };

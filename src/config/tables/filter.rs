@@ -22,14 +22,14 @@ pub(crate) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
         let name = field.into();
         let values = filter.items(name, "is empty, and no event would pass; name a value", |number, value| {
             possible(field, value).map_err(|needed| {
-                format!("number {number} is not a possible value of an event: it must be {needed}")
+                format!("item {number} of the list is not a value that an event can have: it must be {needed}")
             })?;
             if field == Field::Type && matches!(value.parse(), Ok(EventType::Other(_))) {
                 // The service may have more types.
                 let known = EventType::KNOWN.join(", ");
                 filter.note(
                     name,
-                    format!("number {number} is not a type that this version knows: {known}; perhaps no event has it"),
+                    format!("item {number} of the list is not a type that this version knows, and perhaps no event has it; the known types are {known}"),
                 );
             }
             Ok(value.to_owned())

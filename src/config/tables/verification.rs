@@ -142,10 +142,10 @@ fn signatures(text: &str) -> Result<usize, String> {
 fn read_signers(table: &Section<'_>) -> Reading<Vec<Address>> {
     let mut known = BTreeSet::new();
     table.items("valid_signers", "is empty; list the network's signers", |number, text| {
-        let signer = address(text).map_err(|message| format!("number {number} {message}"))?;
+        let signer = address(text).map_err(|message| format!("item {number} of the list {message}"))?;
         if known.insert(signer) {
             return Ok(signer);
         }
-        Err(format!("lists {signer} twice (number {number}); list each signer once"))
+        Err(format!("lists {signer} twice (again as item {number} of the list); list each signer once"))
     })
 }

@@ -62,7 +62,12 @@ fn a_mistake_in_the_environment_names_the_variable() {
         ("CHANNELD_CHANNELS__B", "a", "channels.b", "must be a table"),
         ("CHANNELD_API__", "5", "api.\"\"", "empty level"),
         ("CHANNELD_", "5", "\"\"", "empty level"),
-        ("CHANNELD_VERIFICATION__VALID_SIGNERS", "0x12,", "verification.valid_signers", "number 1 is not an address"),
+        (
+            "CHANNELD_VERIFICATION__VALID_SIGNERS",
+            "0x12,",
+            "verification.valid_signers",
+            "item 1 of the list is not an address",
+        ),
         ("CHANNELD_API__API_KEY", "", "api.api_key", "is empty"),
     ];
     for (variable, value, key, message) in cases {

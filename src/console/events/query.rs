@@ -1,4 +1,4 @@
-//! The query of a list's address. A colleague who opens the same address sees the same list.
+//! The query part of the address of an event list. A colleague who opens the same address sees the same list.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! The queries about a table that each database implements.
+//! The queries that each database implements for a table.
 
 use std::time::{Duration, Instant};
 

@@ -181,8 +181,8 @@ impl Group {
     }
 }
 
-/// Logs why a lease was lost. A takeover by another instance is normal. It is not normal that a store has another state
-/// than it has acknowledged.
+/// Logs why a lease was lost. A takeover by another instance is normal. It is not normal that a store's
+/// state differs from the state that it acknowledged.
 fn report(lease: &Lease, loss: Loss) {
     let channel = lease.channel;
     match loss {

@@ -175,8 +175,8 @@ fn event_and_sink(bytes: &[u8]) -> Option<(EventKey, SinkName)> {
     Some((EventKey { offset: offset(number)?, id }, sink(name)?))
 }
 
-/// An entry that version 0.1 stored under an offset alone, although its event has an id, and the entry of the event's
-/// body. Each pair of keys consists of the old key and the new key.
+/// Two entries to move: one that version 0.1 stored under an offset alone although its event has an id, and the entry of
+/// that event's body. Each pair of keys consists of the old key and the new key.
 #[derive(Debug)]
 pub(crate) struct MovedEntry {
     entry: (Key, Key),

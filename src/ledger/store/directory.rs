@@ -191,7 +191,7 @@ pub(super) fn gone(path: &Path) -> StateError {
 }
 
 fn unsafe_to_use(path: &Path, problem: &str) -> StateError {
-    StateError::Unusable(format!("the state directory {} {problem}", path.display()))
+    StateError::Unusable(format!("the state's path {} {problem}", path.display()))
 }
 
 fn this_user() -> u32 {
@@ -219,7 +219,10 @@ fn check_owner(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateE
     if owner == ours {
         return Ok(());
     }
-    Err(unsafe_to_use(path, &format!("belongs to user {owner}, and this is user {ours}: chown it")))
+    Err(unsafe_to_use(
+        path,
+        &format!("belongs to user {owner}, but channeld runs as user {ours}: change the owner with chown"),
+    ))
 }
 
 /// Checks a file of channeld, or a directory and its contents. A missing path is fine.

@@ -86,7 +86,7 @@ struct Postgres {
     /// in this database.
     remember_in: Option<PathBuf>,
     /// The last field, because the runtime directory must stay locked until everything else is closed. `None` if
-    /// another process owns the directory.
+    /// no directory was given, or if another store has locked it.
     directory: Option<Directory>,
 }
 
@@ -112,8 +112,8 @@ impl PostgresSettings {
         Ok(Arc::new(Postgres { directory, ..Postgres::over(self, schema)? }))
     }
 
-    /// Opens the database as the source or target of a copy. It may be incomplete. The runtime directory at `path` is
-    /// locked by another store. Blocks.
+    /// Opens the database as the source or target of a copy. The state in the database may be incomplete. The runtime
+    /// directory at `path` is locked by another store. Blocks.
     ///
     /// # Errors
     /// If certificates cannot be verified, or the runtime directory cannot be read.
@@ -210,14 +210,14 @@ impl Postgres {
         Ok(group.iter().map(outcome).collect())
     }
 
-    /// The number of times that a copy to this state was started or ended.
+    /// How many times `channeld state copy` has begun or ended a copy into this state.
     async fn changes(&self) -> Result<i64, StateError> {
         let rows = self.commits.query(sql::WHICH, &[]).await?;
         rows.first().map(|row| row.get(2)).ok_or_else(changed_meanwhile)
     }
 }
 
-/// The error if another copy was started or ended, or an instance has started to work.
+/// The error if another copy has begun or ended, or an instance has started to work.
 fn changed_meanwhile() -> StateError {
     StateError::Unusable(
         "the target was changed in the meantime: run only one copy at a time, and stop all instances".to_owned(),

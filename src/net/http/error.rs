@@ -20,7 +20,7 @@ pub fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<
     each.find_map(|error| successors(Some(error), |&error| wrapped(error)).find_map(|error| error.downcast_ref()))
 }
 
-/// Explains an error whose own message gives no advice.
+/// A text that replaces the message of an error, because that message does not help. `None` if the message is clear.
 pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = find(error)? else { return None };
     (format!("{:?}", other.0) == OF_AUTHORITY).then_some(
@@ -28,7 +28,7 @@ pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
     )
 }
 
-/// Advice to append to an error whose message gives none. Empty if no advice is known.
+/// Advice that is appended to the message of an error. Empty if no advice is known.
 pub fn advice(error: &(dyn Error + 'static)) -> &'static str {
     use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
     match find(error) {

@@ -18,7 +18,7 @@ use strum::{IntoStaticStr, VariantArray};
 pub struct NotReady {
     /// The kind of the reason.
     pub kind: NotReadyKind,
-    /// The instance that reports the reason. `None` if the instance that answers reports it.
+    /// The instance that reports the reason. `None` if it is the instance that answers the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// The channel that the reason is about. `None` if the reason is about the whole process.

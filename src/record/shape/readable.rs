@@ -22,7 +22,7 @@ const WHAT_LIMIT: usize = 200;
 /// The parts of an event's readable line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readable {
-    /// `verified` or `unsigned`.
+    /// `verified` or `unsigned`. For an event that is not delivered, a command can also show `pending` or `rejected`.
     pub verdict: Cow<'static, str>,
     /// The channel's name.
     pub channel: String,
@@ -32,7 +32,8 @@ pub struct Readable {
     pub time: String,
     /// The event's type.
     pub kind: String,
-    /// `service.name` from the signed content, otherwise the status and its reason. Empty if the event has neither.
+    /// The members `service` and `name` of the signed content, joined by a dot; otherwise the status and its reason. Empty
+    /// if the event has neither.
     pub what: String,
     /// The number of signatures, or a note that the event has no proof.
     pub proof: String,
@@ -63,7 +64,7 @@ impl fmt::Display for Readable {
     }
 }
 
-/// Returns `service.name`, if the network signed these fields.
+/// Returns the members `service` and `name` of the signed content, joined by a dot. `None` if it contains neither.
 fn signed_name(record: &Record) -> Option<String> {
     let decoded = Object::read(record.decoded()?).ok()?;
     let parts: Vec<_> = ["service", "name"].into_iter().filter_map(|name| text(&decoded, name)).collect();
@@ -92,8 +93,8 @@ pub fn printable(text: &str) -> String {
     text.replace(is_unsafe, "\u{fffd}")
 }
 
-/// Cuts a text to at most `limit` UTF-16 units. No target counts more characters in a text than the text has UTF-16 units. A
-/// cut text ends with `…`.
+/// Cuts a text to at most `limit` UTF-16 units. The limit is in UTF-16 units because a target, however it counts characters,
+/// never counts more than these. A cut text ends with `…`.
 pub(super) fn limited(text: &str, limit: usize) -> String {
     if text.len() <= limit || text.encode_utf16().count() <= limit {
         return text.to_owned();

@@ -58,7 +58,7 @@ impl From<InvalidQuery> for Refusal {
     }
 }
 
-/// A record could not be made: the runtime is shutting down.
+/// A task that searches or makes records did not finish, because it panicked or the runtime is shutting down.
 impl From<JoinError> for Refusal {
     fn from(_: JoinError) -> Self {
         Self::of(StatusCode::INTERNAL_SERVER_ERROR)

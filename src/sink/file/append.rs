@@ -91,12 +91,13 @@ impl<D: Disk> Appender<D> {
 /// How many bytes at the end of a file stay in the system's page cache, for programs that follow the file.
 const CACHED: u64 = 16 << 20;
 
-/// The bytes before the last [`CACHED`] bytes are released from the cache, in pieces of this size, in bytes. The system
-/// releases only whole pages, and no page crosses the border between two pieces.
+/// The size, in bytes, of the pieces in which the file before its last [`CACHED`] bytes is released from the cache. The
+/// system releases only whole pages, and no page crosses the border between two pieces.
 const PIECE: u64 = 4 << 20;
 
 /// Tells the system to keep only the end of a file in memory, after the file has grown and was synced. Otherwise a file
-/// that only grows fills all memory, and taking each new page from another use makes writing many times more expensive.
+/// that only grows fills all memory. Each new page must then be taken from another use, which makes writing many times more
+/// expensive.
 pub(super) fn release(file: &fs::File, grown: Range<u64>) {
     let pieces = passed(grown);
     let Some(length) = NonZero::new(pieces.end.saturating_sub(pieces.start)) else { return };

@@ -73,7 +73,7 @@ impl Pool {
         Ok(Self { at, settings, statements, connector, turns, idle, is_ready, is_pooled })
     }
 
-    /// Waits for a connection. Checks and completes the tables, unless that was already done.
+    /// Waits for a connection. Checks the tables and adds what they lack, unless that was already done.
     pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, SinkError> {
         let mut borrowed = self.borrow_unprepared().await?;
         let mut is_ready = self.is_ready.lock().await;
@@ -100,7 +100,7 @@ impl Pool {
         self.connector.connect().await.map_err(|error| self.away(&error))
     }
 
-    /// The state of the tables, and the SQL that completes them.
+    /// The state of the tables, and the SQL that adds what they lack.
     async fn look(&self, open: &OpenConnection) -> Result<(DatabaseProperties, SchemaChanges), SinkError> {
         let seen = DatabaseProperties::look(&open.client, &self.settings).await.map_err(|error| self.away(&error))?;
         let missing = seen.missing(&self.settings, &self.at).map_err(SinkError::unusable)?;

@@ -97,14 +97,14 @@ impl Statements {
                 "with lane as (update {progress} as p set epoch = $4 where {lane} and {in_force} \
                  returning p.through) {taken_over}"
             ),
-            // The second table is named so that the statement fails if it is missing: a position without its rows does not
-            // count.
+            // The statement also mentions the table of events, so that it fails if this table is missing: a position without
+            // its rows does not count.
             position: format!(
                 "select p.through, p.epoch from {progress} as p where {lane} \
                  and not exists (select from {table} where false)"
             ),
-            // The event with the lowest offset may not be the oldest: a late delivery has a low offset, and may remain
-            // after rows that were written earlier were deleted.
+            // The event with the lowest offset may not be the event that was delivered first. An event that was delivered
+            // late has a low offset, and may still have a row when earlier rows have been deleted.
             oldest: format!(
                 "select event_offset, event_id from (select event_offset, event_id, delivered from {table} \
                  where channel_id = $1 order by {key} limit 1000) as lowest order by delivered, event_offset limit 1"

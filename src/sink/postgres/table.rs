@@ -1,4 +1,4 @@
-//! The state of the tables in the database, and the SQL that completes them.
+//! The state of the tables in the database, and the SQL that adds what they lack.
 
 use serde::Deserialize;
 use tokio_postgres::Client;
@@ -41,7 +41,7 @@ pub(super) struct DatabaseProperties {
     has_trigrams: bool,
 }
 
-/// The SQL that completes the tables. Running this SQL twice does no harm.
+/// The SQL that adds what the tables lack. Running this SQL twice does no harm.
 #[derive(Debug)]
 pub(super) struct SchemaChanges {
     pub(super) made: String,
@@ -71,7 +71,7 @@ impl DatabaseProperties {
         Ok(serde_json::from_str(row.get(0)).expect("the query names its columns like the fields"))
     }
 
-    /// The SQL that completes the tables. Fails if this SQL must not be run, or would not help. The message says why, and
+    /// The SQL that adds what the tables lack. Fails if this SQL must not be run, or would not help. The message says why, and
     /// how to fix the problem.
     pub(super) fn missing(&self, settings: &PostgresSettings, at: &str) -> Result<SchemaChanges, String> {
         if self.is_read_only {

@@ -275,7 +275,7 @@ async fn a_delivered_proof_is_a_duplicate_after_a_restart_and_retry_keeps_it_qua
     assert_eq!(quarantined(&setup, &simulator, 0).await, expected);
     assert_eq!(quarantined(&setup, &simulator, 1).await, [shown_in(&setup, &simulator, 0, 1, 1)]);
     let told = log.lines(
-        "a proof of this channel was shown in another channel too: in at least one of them, the service showed an event that belongs to another channel",
+        "a proof of this channel was also shown in the channel `other`: in at least one of the two, the service showed an event that does not belong to that channel",
     );
     assert_eq!(told.len(), 1, "it is logged for the first channel too");
 

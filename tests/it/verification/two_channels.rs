@@ -10,7 +10,7 @@ use super::PROVED;
 use super::belonging::{quarantined, service, status, until_lines, until_rejected, workflows};
 use crate::support::{LONGEST_WAIT, Setup, deliverable};
 
-const SHARED: &str = "another channel showed this workflow first: this may be correct, and is logged once; `channeld channels pin` shows the contents of each channel";
+const SHARED: &str = "another channel showed this workflow first: this may be correct, and is logged once; to see the workflows of a channel, run `channeld channels pin` with its name";
 
 /// The reasons why the daemon is not ready.
 async fn reasons(setup: &Setup) -> Vec<String> {

@@ -29,7 +29,7 @@ pub(super) struct Printer {
 }
 
 impl Printer {
-    /// Prints `events` events or, without a number, all of them.
+    /// Creates a printer that prints `events` events or, without a number, all of them.
     pub(super) fn new(json: bool, events: Option<u64>, layout: Layout) -> Self {
         let with_colours = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
         Self { json, with_colours, layout, left: events }

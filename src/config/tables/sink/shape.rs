@@ -31,7 +31,8 @@ pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported
     let include_proof = sink.boolean("include_proof", false);
     let template = match format {
         Ok(Format::Template) => read_template(sink).map(Some),
-        // The other types accept any record, and do not document the keys of a template.
+        // Only these two types document the keys of a template, so a key without its format gets this message. For the other
+        // types, the key is unknown.
         Ok(_) if matches!(kind, SinkType::Stdout | SinkType::Webhook) => {
             refuse_template(sink);
             Ok(None)
@@ -51,7 +52,7 @@ pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported
             "a file: after a crash, channeld reads the ids of the events from its lines to prevent duplicates, and such lines do not contain ids",
         ),
         SinkType::Postgres | SinkType::Sqlite => {
-            Some("a table, because its column record must contain the data that has no column of its own")
+            Some("a table, because its column \"record\" must contain the data that has no column of its own")
         }
         SinkType::Stdout | SinkType::Webhook | SinkType::Nats | SinkType::Kafka => None,
     };
@@ -120,7 +121,8 @@ fn media_type(text: &str) -> Result<String, String> {
     text_if(legal, text, "must be a media type, such as \"application/json\" or \"text/plain\"")
 }
 
-/// Reads the operator's own values: values that are not secret from one table, and secrets from the files in the other.
+/// Reads the operator's own values: one table contains the values that are not secret, the other names the files with the
+/// secrets.
 fn read_values(sink: &Section<'_>) -> Result<BTreeMap<String, Secret>, Reported> {
     let (mut values, mut outcome) = (BTreeMap::new(), Ok(()));
     sink.named_values(

@@ -1,4 +1,5 @@
-//! Numbers of the curve's field, modulo p = 2^256 - 2^32 - 977, in the form that tables store.
+//! Numbers of the curve's field, modulo p = 2^256 - 2^32 - 977, in the form in which the
+//! precomputed tables store them.
 
 use k256::elliptic_curve::hazmat::FieldArithmetic;
 use k256::{FieldBytes, Secp256k1};

@@ -22,8 +22,8 @@ impl From<&AffinePoint> for Point {
 }
 
 impl Point {
-    /// Returns the point or its negative. It uses no branch, because half of the points are negative, in no predictable
-    /// order.
+    /// Returns the point or its negative. Half of the points are negative, in no predictable order. The processor would
+    /// often predict a branch wrongly, so the code has no branch.
     pub(in crate::verify::fast) fn signed(&self, is_negative: bool) -> Self {
         let negative = negative(&self.y);
         Self { x: self.x, y: std::array::from_fn(|at| if is_negative { negative[at] } else { self.y[at] }) }

@@ -2,7 +2,7 @@
 //!
 //! An element modulo the prime p = 2^256 - 2^32 - 977 is written in nine limbs of 29 bits, lowest limb first. A product
 //! of two limbs therefore has 58 bits, and a 64-bit number can contain the sum of nine such products. One instruction
-//! multiplies a limb of four elements. With AVX2, a product takes a third of the time that k256 needs for four
+//! multiplies one limb of each of the four elements. With AVX2, a product takes a third of the time that k256 needs for four
 //! elements.
 //!
 //! # Invariants
@@ -10,7 +10,7 @@
 //! * **Reduced, or a difference.** The limbs of a *reduced* element are at most 2^29, and the element may still be p or
 //!   more. The limbs of a *difference* are below 2^32. At most one factor of a product is a difference, and the product is
 //!   reduced.
-//! * **k256 decides.** k256 computes inverses, and every number that this module returns is below p.
+//! * **Only exact numbers leave.** Every number that this module returns is below p. k256 computes the inverses.
 
 #![expect(clippy::inline_always, reason = "a function that is not inlined may be compiled without AVX2")]
 
@@ -56,7 +56,7 @@ const MULTIPLE_OF_P: [u64; LIMBS] = {
     limbs
 };
 
-/// Four elements in limbs, in the form that memory stores.
+/// Four elements in limbs, as they are stored in memory.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(32))]
 pub(super) struct Rows([[u64; 4]; LIMBS]);
@@ -86,11 +86,11 @@ fn splat(avx2: Avx2, number: u64) -> Four {
     four(avx2, [number; 4])
 }
 
-/// Four elements in limbs.
+/// Four elements in limbs, in vectors.
 #[derive(Clone, Copy)]
 pub(super) struct Elements([Four; LIMBS]);
 
-/// Builds elements limb by limb. This is a macro with a loop, because closures may not be inlined.
+/// Builds elements limb by limb. This is a macro with a loop, because the compiler might not inline a closure.
 macro_rules! by_limb {
     ($avx2:ident, |$at:ident| $limb:expr) => {{
         let mut limbs = [splat($avx2, 0); LIMBS];
@@ -102,7 +102,7 @@ macro_rules! by_limb {
 }
 
 impl Elements {
-    /// Four times the number one. Reduced.
+    /// The number one in each of the four elements. Reduced.
     #[inline(always)]
     pub(super) fn one(avx2: Avx2) -> Self {
         by_limb!(avx2, |at| splat(avx2, u64::from(at == 0)))
@@ -186,7 +186,7 @@ impl Elements {
         reduced(avx2, with(columns(&self.0, &other.0), more))
     }
 
-    /// The square of a reduced element plus a difference.
+    /// Squares a reduced element, and adds a difference to the square.
     #[inline(always)]
     pub(super) fn square_and(&self, avx2: Avx2, more: &Self) -> Self {
         reduced(avx2, with(columns_of_square(&self.0), more))
