@@ -89,14 +89,14 @@ impl FromStr for Offset {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().ok().and_then(Self::new).ok_or("an offset is a whole number from 0")
+        text.parse().ok().and_then(Self::new).ok_or("an offset must be a whole number, 0 or larger")
     }
 }
 
 impl<'de> Deserialize<'de> for Offset {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = i64::deserialize(deserializer)?;
-        Self::new(value).ok_or_else(|| serde::de::Error::custom("an offset is not negative"))
+        Self::new(value).ok_or_else(|| serde::de::Error::custom("an offset must not be negative"))
     }
 }
 
@@ -182,13 +182,13 @@ pub struct RawEvent {
     pub offset: Offset,
     /// `event_id`, if the record has a readable one.
     pub id: Option<EventId>,
-    /// The record's JSON, byte for byte. Only its offset is known to be readable. The rest may not be well-formed or even
-    /// UTF-8.
+    /// The record's JSON, byte for byte. Only its offset is known to be readable. The rest can be malformed. In a record from
+    /// a page, the rest can contain bytes that are not UTF-8. [`locate`](Self::locate) does not accept such bytes.
     pub json: Bytes,
 }
 
 impl RawEvent {
-    /// Reads the offset and the id of a record. Returns `None` if the offset cannot be read.
+    /// Reads the offset and the id of a record. Returns `None` if the record is not UTF-8 or its offset cannot be read.
     ///
     /// Nothing else is checked, because a record that is malformed elsewhere must still be quarantined under its
     /// offset.

@@ -1,4 +1,4 @@
-//! The service in memory. If the specification leaves the behavior open, the history defines it.
+//! The service in memory. The fields of [`History`] choose the behavior that the specification leaves open.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use super::history::{Damage, EventKind, Fault, Forgery, HasMore, History, SameId
 use super::pool::{self, Form};
 use super::world::World;
 
-/// After this many requests in a row without an answer, an event may be rejected.
+/// After this many consecutive requests for an event by its id without an answer, the channel is allowed to reject the
+/// event.
 const ANSWERS: usize = 4;
 
 #[derive(Debug)]

@@ -82,8 +82,8 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<EventMatch, Ap
     let is_whole = events.len() < usize::from(limit) && !has_more;
     let ends = events.last().zip(events.first());
     let is_between = |(lowest, highest): (&RawEvent, &RawEvent)| lowest.offset < offset && offset < highest.offset;
-    // If `offset` excludes the event at this offset, no poll can return an event at the offset 0, so its absence proves
-    // nothing.
+    // The service can treat a poll's `offset` as exclusive. Then no poll with an `offset` returns an event at offset 0,
+    // because no smaller offset can be requested. The absence of that event therefore proves nothing.
     if offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between)) {
         return Ok(EventMatch::Other(None));
     }

@@ -170,9 +170,8 @@ fn start(text: &str) -> Result<Start, String> {
     match text.trim() {
         "earliest" => Ok(Start::Earliest),
         "latest" => Ok(Start::Latest),
-        number => number
-            .parse()
-            .map(Start::Offset)
-            .map_err(|_: &str| "must be \"earliest\", \"latest\" or an offset, a whole number from 0".to_owned()),
+        number => number.parse().map(Start::Offset).map_err(|_: &str| {
+            "must be \"earliest\", \"latest\" or an offset (a whole number, 0 or larger)".to_owned()
+        }),
     }
 }

@@ -14,7 +14,7 @@ use super::show::show;
 use super::shown_event::{ShownEvent, created, lanes};
 use crate::page::{Badge, PageRequest, advice, ago, form};
 use crate::text::text;
-use channel::RejectionReason;
+use channel::{RejectionReason, counted};
 use ledger::{DeadLetterFacts, Quarantined};
 use operator::api::{ChannelEntry, DeadLetterEvent, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
 use proof::event::{Event, Offset, Proofs};
@@ -117,7 +117,7 @@ pub(crate) async fn dead_letter(
 fn refusals(facts: &DeadLetterFacts, sink: &str) -> Vec<HistoryStep> {
     let since = Timestamp::from_second(facts.since).ok();
     let why = html! {
-        (facts.attempts) " attempts" @if let Some(since) = since { ", the first " (ago(since)) } "; last response: " (text(&facts.reason))
+        (counted(facts.attempts.into(), "attempt")) @if let Some(since) = since { ", the first " (ago(since)) } "; last response: " (text(&facts.reason))
     };
     vec![
         HistoryStep::new(since, html! { "First refused by " (text(sink)) }, "").bad(),

@@ -157,7 +157,8 @@ pub fn advice_on_standby(at: &str) -> String {
 }
 
 fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> String {
-    let role = server.config.get_user().unwrap_or("of this user's name");
+    // If the URL names no user, the client logs in with the name of the process's user. A placeholder represents this name.
+    let role = server.config.get_user().unwrap_or("<role>");
     let database = server.config.get_dbname().unwrap_or(role);
     match *code {
         SqlState::INVALID_PASSWORD => format!("correct the password of role {role} in {at}.url"),
@@ -166,7 +167,7 @@ fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> Stri
                 None => format!("if the server asks for a client certificate, set {at}.client_certificate_file"),
                 Some(_) => format!("if the server asks for a client certificate, the certificate must name {role}"),
             };
-            format!("let role {role} log in from here: create role, pg_hba.conf; {certificate}")
+            format!("let role {role} log in from here: create the role and allow it in pg_hba.conf; {certificate}")
         }
         SqlState::INVALID_CATALOG_NAME => {
             format!("as a superuser run: create database \"{database}\" owner \"{role}\";")

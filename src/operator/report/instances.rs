@@ -87,7 +87,8 @@ pub(crate) fn instances(seen: &ClusterState, me: InstanceId, configured: &[Confi
     let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());
     let mut configurations = sharing().map(|(_, instance)| &instance.channels);
     let first = configurations.next();
-    // Usually all instances have the same configuration and share one list, so comparing pointers is enough.
+    // Usually the configurations are equal and share one list. Comparing pointers then shows that no channel is missing.
+    // Otherwise, the lists themselves are compared.
     let are_equal = configurations.all(|channels| first.is_some_and(|first| Arc::ptr_eq(first, channels)));
     let differing = sharing().filter(|_| !are_equal);
     let all: BTreeSet<_> = differing.flat_map(|(_, instance)| instance.channels.iter().copied()).collect();

@@ -4,8 +4,8 @@
 //!
 //! * **Offsets and times ascend.** An event's index is its position. A later event has a larger offset, and its time is not
 //!   earlier.
-//! * **Nothing is stored that follows from the seed.** Only the times of live events, and the events that a test requested,
-//!   use memory.
+//! * **Nothing is stored that follows from the seed.** Memory is used only for the times of live events, for the events
+//!   that a test requested, and for each time that the service went back or the watchers were redeployed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,13 +27,15 @@ const BACKLOG_SPACING_MS: i64 = 250;
 /// If offsets have gaps, one of this many consecutive offsets is used.
 const SPARSE_STRIDE: i64 = 5;
 
-/// Events that replace lost events are drawn from indices that are shifted by this distance.
+/// After the service has gone back in time, other events take the places of the removed events. Their ids and content are
+/// drawn for the index plus a multiple of this distance, with one multiple for each history.
 const HISTORY: u64 = 1 << 40;
 
 /// The number of histories that can be distinguished. The bits of an event's id allow no more.
 const HISTORIES: u64 = 254;
 
-/// Content for events that are never published is drawn from this index on. No client knows this content.
+/// Content that no other event of the channel has is drawn from this index on: `contradict` needs content that no client
+/// has seen.
 const UNPUBLISHED: u64 = (HISTORIES + 1) * HISTORY;
 
 /// A channel's events.

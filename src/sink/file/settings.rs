@@ -63,7 +63,7 @@ pub struct Rotation {
     /// The file is closed before a batch would make it longer than this, in bytes. A file is longer only if a single batch
     /// is longer.
     pub size: Option<u64>,
-    /// The file is closed at each multiple of this duration, counted from midnight UTC.
+    /// The file is closed at each multiple of this duration, counted from the start of 1970 in UTC.
     pub every: Option<Duration>,
     /// How closed files are named.
     pub name: ClosedName,
@@ -157,8 +157,9 @@ impl OpenFiles {
         open.retain(|other| other.strong_count() > 0);
         if let Some(other) = open.iter().filter_map(Weak::upgrade).find(|other| mixes(&files, other)) {
             let other = other.active.display();
-            let message =
-                format!("its closed files could not be distinguished from files of the sink that writes to {other}");
+            let message = format!(
+                "the files of this sink are, or could be mistaken for, files of the sink that writes to {other}"
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let files = Arc::new(files);

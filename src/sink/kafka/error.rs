@@ -26,7 +26,8 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
     let KafkaSettings { topic, positions_topic, transactional_id, .. } = settings;
     let connecting = format!("connecting to {}", settings.shown_brokers());
     let using = format!("using the topics {topic} and {positions_topic}");
-    let prefixed = format!("the user needs the right to write transactional ids that begin with {transactional_id}.");
+    let prefixed =
+        format!("the user needs the right to write transactional ids that begin with \"{transactional_id}.\"");
     let (doing, advice) = match code {
         // The lane then resumes, and finds out whether another instance has claimed the lane.
         code if is_fenced(code) => {
@@ -57,7 +58,7 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
         }
         Code::InvalidTransactionTimeout => (
             "beginning transactions",
-            "lower timeout: three times its value must not exceed the brokers' transaction.max.timeout.ms",
+            "reduce the setting timeout: three times its value must not exceed the brokers' transaction.max.timeout.ms",
         ),
         Code::InvalidReplicationFactor | Code::InvalidPartitions | Code::PolicyViolation | Code::InvalidConfig => {
             ("creating the topics", "create them yourself, or change partitions and replicas")

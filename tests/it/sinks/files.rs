@@ -228,7 +228,7 @@ async fn a_file_in_the_directory_of_another_sink_is_not_opened() {
     let mut daemon = setup.start();
     daemon.until("all events are in the first file", |_| files.lines() == 60).await;
     std::os::unix::fs::symlink(elsewhere.parent().unwrap(), &elsewhere).unwrap();
-    let refused = "its closed files could not be distinguished from files of the sink that writes to";
+    let refused = "the files of this sink are, or could be mistaken for, files of the sink that writes to";
     daemon.until("the other file is refused", |daemon| daemon.log().0.contains(refused)).await;
     daemon.stop().await;
     assert_eq!(files.lines(), 60, "no closed file of the first sink was deleted");

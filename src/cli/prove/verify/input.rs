@@ -13,8 +13,9 @@ use serde_json::Deserializer;
 const MAX_OBJECT: usize = 64 * 1024 * 1024;
 
 /// If an object continues on the next line, at most this number of objects and arrays can be open at the end of the
-/// line. If the object turns out to be broken, the lines after its first line are read again. This limit bounds how
-/// often one line is read.
+/// line. If the object turns out to be broken, only its first line is skipped. Each later line can then be the start of
+/// an object that is read ahead again. Objects that continue over the same line are nested in each other, so this limit
+/// bounds how often one line is read.
 const MAX_DEPTH_OVER_LINES: usize = 128;
 
 /// At most this much of a line is read at once.

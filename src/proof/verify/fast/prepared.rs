@@ -1,4 +1,5 @@
-//! The keys of members that were recovered often, their multiples, and the order in which the network signs.
+//! For the members of a signer set: the keys that were often recovered from signatures, the multiples of these keys, and
+//! the order in which the network lists the members' signatures.
 //!
 //! # Invariants
 //!
@@ -29,7 +30,8 @@ const WORTH_MULTIPLES: u32 = 8;
 
 /// The knowledge about the members of one signer set.
 pub(crate) struct Prepared {
-    /// The width of the members' digits. `None` if the set has too many members.
+    /// The window for the multiples of the members' keys. `None` if the set has so many members that their multiples would
+    /// take more than [`MEMORY`] bytes.
     pub(super) window: Option<Window>,
     members: Vec<Member>,
     pub(super) order: Order,
@@ -47,7 +49,7 @@ impl Prepared {
     /// Creates an entry for each of `members` members, without any knowledge.
     pub(crate) fn nothing(members: usize) -> Self {
         let window = Window::fitting(members, MEMORY - Window::GENERATOR.bytes());
-        // Without multiples no member is tested.
+        // Without multiples, no member is tested as the signer of a signature, so no order is needed.
         let order = Order::new(if window.is_some() { members } else { 0 });
         Self { window, members: (0..members).map(|_| Member::default()).collect(), order }
     }

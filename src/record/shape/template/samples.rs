@@ -15,7 +15,7 @@ use crate::{ChannelRef, Lines, Record};
 use proof::event::{ChannelId, Event};
 use proof::verify::{Address, Hash, Proof};
 
-/// When the samples were first read, in Unix seconds.
+/// The time at which the samples claim to have been received from the service, in Unix seconds.
 const READ: i64 = 1_715_688_016;
 
 #[derive(Deserialize)]

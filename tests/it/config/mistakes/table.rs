@@ -72,7 +72,7 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ("channels.a.sinks", r#"["outt"]"#, &["\"outt\", which is not one of those defined: out"]),
     ("channels.a.sinks", r#"["out", "out"]"#, &["twice; name each sink once"]),
     ("channels.a.start", r#""yesterday""#, &[r#""earliest", "latest" or an offset"#]),
-    ("channels.a.start", "-1", &["a whole number from 0"]),
+    ("channels.a.start", "-1", &["a whole number, 0 or larger"]),
     ("channels.a__b.id", r#""x""#, &["channels.a__b", "letters, digits, - and _"]),
     ("channels", "null", &["no channel is configured; add a [channels.NAME] table with its id and sinks"]),
     ("channels.a.expect.address", r#"["0x1"]"#, &["item 1 of the list is not 40 hexadecimal digits"]),
