@@ -70,7 +70,7 @@ pub(super) fn headers(lane: &LaneRef, message: &Message) -> Vec<(&'static str, S
 
 /// The body of a position or a claim.
 pub(super) fn json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("positions and claims have text keys and no value that can fail").into()
+    serde_json::to_vec(value).expect("positions and lease numbers have text keys and no value that can fail").into()
 }
 
 /// Identifies the event in a message by the message's headers. `None` if another lane has published the message.

@@ -223,7 +223,7 @@ async fn unchanged_channels_and_sinks_keep_running() {
         String::from_utf8(told.out).unwrap(),
         "The configuration was reloaded.\nChannel c0 has changed.\nSink hangs was removed.\n\
          shutdown_grace has changed.\nChannel c0 no longer delivers to sink hangs. The state keeps its cursor (the start), \
-         0 pending events and 0 dead letters: if the channel gets a sink with this name again, delivery continues there.\n"
+         0 pending events and 0 dead letters: if the channel gets a sink with this name again, delivery continues from this state.\n"
     );
     simulator.publish(0, 1);
     daemon.until("delivery continues without the removed sink", |_| elsewhere.received() == 6).await;
