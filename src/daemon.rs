@@ -3,7 +3,7 @@
 //! # Cancellation
 //!
 //! The first stop signal stops reading. The current batches are delivered and recorded within `shutdown_grace`. The second stop
-//! signal ends `run` at once. A reload is never interrupted halfway.
+//! signal ends `run` at once. A reload is applied as a whole, or not at all.
 
 use std::future::pending;
 use std::io;
@@ -22,11 +22,10 @@ use crate::version;
 use channel::{Channel, Processors, SharedParts};
 use ledger::store::StateSettings;
 use ledger::{Ledgers, StateError};
-use net::Chain;
 use operator::liveness::Liveness;
-use operator::{self, Listener, Operations, Refusal, Reloading, Socket, Sources};
+use operator::{self, Listener, Operations, Reloading, Socket, Sources};
 use telemetry::metrics::Metrics;
-use telemetry::{self, ALWAYS, Logs};
+use telemetry::{ALWAYS, Logs};
 
 pub(crate) mod assembly;
 pub(crate) mod membership;
@@ -43,6 +42,7 @@ pub(crate) use supervisor::EndReason;
 
 use assembly::{AssemblyError, Sinks};
 use membership::Sharing;
+use reload::Reading;
 use supervisor::Supervisor;
 use systemd::{Notifier, Phase};
 use trace_export::TraceExport;
@@ -57,9 +57,9 @@ pub(crate) async fn run(
     file: Option<PathBuf>,
     loaded: Loaded,
     signals: io::Result<Signals>,
+    logs: Logs,
 ) -> Result<EndReason, StartError> {
     let config = &loaded.config;
-    let logs = telemetry::init(&config.log);
     info!(target: ALWAYS, version = version::text(), channels = config.channels.len(), "channeld starts");
     for note in &config.notes {
         warn!(target: ALWAYS, note, "configuration");
@@ -117,6 +117,10 @@ struct Daemon {
     /// Requests of `channeld reload`.
     reloads: mpsc::Receiver<Reloading>,
     signals: Signals,
+    /// The configuration that is being read again.
+    reading: Option<Reading>,
+    /// The requests to read the configuration once more.
+    reload_requests: Option<Vec<Reloading>>,
     /// Sinks that are opening their files again.
     reopening: JoinSet<()>,
     /// The last error about changed files. An error is logged only if it differs from this one.
@@ -134,6 +138,7 @@ impl Daemon {
         metrics.show(writes.took.clone());
         metrics.show(ledgers.leases_taken.clone());
         metrics.show(ledgers.leases_lost.clone());
+        metrics.show(logs.queue.lost.clone());
         metrics.config_in_force();
         let sharing = ledgers.store.clone().membership().map(|membership| {
             Sharing::begin(membership, config.channels.iter().map(|channel| channel.channel.id).collect())
@@ -162,6 +167,8 @@ impl Daemon {
             operations,
             reloads,
             signals,
+            reading: None,
+            reload_requests: None,
             reopening: JoinSet::new(),
             complaint: None,
         })
@@ -171,6 +178,7 @@ impl Daemon {
         let mut watched = JoinSet::new();
         watched.spawn(self.sources.liveness.clone().beat());
         watched.spawn(self.logs.limit.clone().watch());
+        watched.spawn(self.logs.queue.clone().watch());
         watched.spawn(progress::tell(self.sources.operations.clone()));
         watched.spawn(operator::note_minutes(self.sources.operations.clone()));
         let mut look = tokio::time::interval(LOOK_AT_FILES);
@@ -202,17 +210,15 @@ impl Daemon {
                             sharing.stop.cancel();
                         }
                         self.reloads.close();
+                        // Commands that wait for a reload are answered that the daemon stops.
+                        (self.reading, self.reload_requests) = (None, None);
                     }
                     Signal::Reload if stopping.is_some() => {}
-                    // `reload` has logged the error.
-                    Signal::Reload => drop(self.reload().await),
+                    Signal::Reload => self.request_reload(None),
                 },
-                Some(reply) = self.reloads.recv() => {
-                    let outcome = self.reload().await;
-                    // The error is ignored: the command may have ended meanwhile.
-                    let _ = reply.send(outcome.map_err(|error| Refusal::Config(Chain(&*error).to_string())));
-                }
-                _ = look.tick(), if stopping.is_none() => self.follow_files().await,
+                Some(reply) = self.reloads.recv() => self.request_reload(Some(reply)),
+                loaded = reload::read(self.reading.as_mut()), if stopping.is_none() => self.finish_reading(loaded),
+                _ = look.tick(), if stopping.is_none() => self.follow_files(),
                 () = membership::changed(self.sharing.as_mut()), if stopping.is_none() => self.follow_work(),
             }
         }

@@ -1,6 +1,7 @@
 //! `channeld run`: runs the daemon.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tracing::error;
 
@@ -10,6 +11,9 @@ use net::Chain;
 use telemetry::ALWAYS;
 
 use super::context::Exit;
+
+/// How long the end of the program waits for a reader of standard error that has stopped reading.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until a signal ends it, or until no channel is left.
 pub(super) async fn run(file: Option<&Path>) -> Exit {
@@ -23,7 +27,15 @@ pub(super) async fn run(file: Option<&Path>) -> Exit {
             return Exit::Config;
         }
     };
-    match Box::pin(daemon::run(file.map(Path::to_owned), loaded, signals)).await {
+    let logs = match telemetry::init(&loaded.config.log) {
+        Ok(logs) => logs,
+        Err(error) => {
+            eprintln!("channeld: the thread that writes the log could not be started: {error}");
+            return Exit::Failed;
+        }
+    };
+    let queue = logs.queue.clone();
+    let exit = match Box::pin(daemon::run(file.map(Path::to_owned), loaded, signals, logs)).await {
         // Deliveries that did not finish within the grace period are not lost: the next start repeats them.
         Ok(EndReason::Drained | EndReason::GraceExpired | EndReason::SinkClosed) => Exit::Done,
         Ok(EndReason::AllGone) => Exit::Unavailable,
@@ -32,5 +44,7 @@ pub(super) async fn run(file: Option<&Path>) -> Exit {
             error!(target: ALWAYS, error = %Chain(&*error), "channeld could not start");
             Exit::Failed
         }
-    }
+    };
+    queue.flush(LAST_LINES);
+    exit
 }

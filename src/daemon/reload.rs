@@ -6,20 +6,22 @@
 //! * **Unchanged parts keep running.** Sinks, channels and lanes whose settings did not change are kept.
 //! * **The file is read when an operator requests it,** by SIGHUP or `channeld reload`. The secrets and certificates
 //!   that the file names are read again as soon as they change.
+//! * **A file that hangs stops nothing else.** A blocking thread reads the files, and signals are handled meanwhile.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
 use super::systemd::Phase;
 use super::{Daemon, StartError, assembly};
-use crate::config::{Channel, Config, ConfigError, Text};
+use crate::config::{Channel, Config, ConfigError, Loaded, Text};
 use channel::{Handles, SignerStatus, counted};
 use net::Chain;
-use operator::{Changes, Operations};
+use operator::{Changes, Operations, Refusal, Reloading};
 use proof::event::ChannelId;
 use proof::verify::Verifier;
 use telemetry::ALWAYS;
@@ -27,13 +29,65 @@ use telemetry::ALWAYS;
 /// A signer whose last signature is older than this may have been retired, so no warning names this signer.
 const LATELY: Duration = Duration::from_secs(24 * 3600);
 
+/// A configuration that a blocking thread reads. Its files can be on a mount that hangs, so the daemon does not wait for it.
+pub(super) struct Reading {
+    /// The configuration, or `None` if no file has changed.
+    loaded: JoinHandle<Result<Option<Loaded>, ConfigError>>,
+    /// The commands that wait for the outcome. `None` if the daemon itself looks for changed files.
+    replies: Option<Vec<Reloading>>,
+}
+
+/// Returns when the configuration is read. Does not return if none is being read. Safe to cancel.
+pub(super) async fn read(reading: Option<&mut Reading>) -> Result<Option<Loaded>, StartError> {
+    match reading {
+        Some(Reading { loaded, .. }) => Ok(loaded.await??),
+        None => pending().await,
+    }
+}
+
 impl Daemon {
-    /// Reads the operator's file again and applies it. If this fails, nothing changes.
-    pub(super) async fn reload(&mut self) -> Result<Changes, StartError> {
-        self.notifier.reloading();
-        let file = self.file.clone();
-        let adopted = self.adopt(move || Text::read(file.as_deref())).await;
-        match &adopted {
+    /// Reads the operator's file again, and applies it when it is read. If the file is being read already, it is read once
+    /// more afterwards, because it can have changed meanwhile.
+    pub(super) fn request_reload(&mut self, reply: Option<Reloading>) {
+        self.reload_requests.get_or_insert_default().extend(reply);
+        self.read_again();
+    }
+
+    fn read_again(&mut self) {
+        if self.reading.is_none()
+            && let Some(replies) = self.reload_requests.take()
+        {
+            self.notifier.reloading();
+            let file = self.file.clone();
+            let load = move || Config::of(Text::read(file.as_deref())?, std::env::vars_os()).map(Some);
+            self.reading = Some(Reading { loaded: spawn_blocking(load), replies: Some(replies) });
+        }
+    }
+
+    /// Reads the configuration again if a file with a secret or a certificate has changed.
+    pub(super) fn follow_files(&mut self) {
+        if self.reading.is_some() {
+            return;
+        }
+        let Loaded { files, text, .. } = &self.loaded;
+        let (files, text) = (files.clone(), text.clone());
+        let load = move || files.have_changed().then(|| Config::of(text, std::env::vars_os())).transpose();
+        self.reading = Some(Reading { loaded: spawn_blocking(load), replies: None });
+    }
+
+    /// Applies the configuration that was read. If this fails, nothing changes.
+    pub(super) fn finish_reading(&mut self, loaded: Result<Option<Loaded>, StartError>) {
+        let replies = self.reading.take().and_then(|reading| reading.replies);
+        let adopted = loaded.and_then(|loaded| loaded.map(|loaded| self.adopt(loaded)).transpose());
+        match replies {
+            Some(replies) => self.reloaded(&adopted.map(Option::unwrap_or_default), replies),
+            None => self.files_followed(adopted),
+        }
+        self.read_again();
+    }
+
+    fn reloaded(&mut self, adopted: &Result<Changes, StartError>, replies: Vec<Reloading>) {
+        match adopted {
             Ok(changes) => {
                 log_changes(changes, "configuration reloaded");
                 self.reopen();
@@ -45,18 +99,18 @@ impl Daemon {
                 self.notifier.enter(Phase::Rejected);
             }
         }
-        adopted
+        for reply in replies {
+            let outcome = adopted.as_ref().map(Changes::clone);
+            // The send fails if the command has ended meanwhile, which is fine.
+            let _ = reply.send(outcome.map_err(|error| Refusal::Config(Chain(&**error).to_string())));
+        }
     }
 
-    /// Applies secrets and certificates that have changed. If they cannot be used, the current ones stay in force.
-    pub(super) async fn follow_files(&mut self) {
-        let files = self.loaded.files.clone();
-        if !matches!(spawn_blocking(move || files.have_changed()).await, Ok(true)) {
-            return;
-        }
-        let text = self.loaded.text.clone();
-        match self.adopt(move || Ok(text)).await {
-            Ok(changes) => log_changes(&changes, "files of the configuration changed: reloaded"),
+    /// Logs the outcome of reading changed files. If they cannot be used, the current ones stay in force.
+    fn files_followed(&mut self, adopted: Result<Option<Changes>, StartError>) {
+        match adopted {
+            Ok(None) => {}
+            Ok(Some(changes)) => log_changes(&changes, "files of the configuration changed: reloaded"),
             Err(error) => {
                 let complaint = Chain(&*error).to_string();
                 if self.complaint.as_ref() != Some(&complaint) {
@@ -67,13 +121,7 @@ impl Daemon {
         }
     }
 
-    /// Applies a configuration and the files that it names. All files are read on a blocking thread.
-    async fn adopt(
-        &mut self,
-        text: impl FnOnce() -> Result<Text, ConfigError> + Send + 'static,
-    ) -> Result<Changes, StartError> {
-        let load = || text().and_then(|text| Config::of(text, std::env::vars_os()));
-        let loaded = spawn_blocking(load).await??;
+    fn adopt(&mut self, loaded: Loaded) -> Result<Changes, StartError> {
         let (before, config) = (&self.loaded.config, &loaded.config);
         check_lasting(before, config)?;
         let (sinks, channels) = assembly::assemble(config, Some((before, &self.sinks)), &self.parts)?;

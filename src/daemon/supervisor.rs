@@ -152,7 +152,7 @@ impl Supervisor {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     let grace_ms = self.grace.as_millis();
                     warn!(grace_ms, "some batches did not finish in time: they are offered again at the next start");
-                    return EndReason::GraceExpired;
+                    return self.outcome.unwrap_or(EndReason::GraceExpired).max(EndReason::GraceExpired);
                 }
             }
         }

@@ -35,6 +35,7 @@
 //! * **A line is one line,** and special characters from a service, a file name or an event are made visible: see
 //!   `format`.
 //! * **A line contains neither a body nor a secret.**
+//! * **Logging never waits for standard error:** see [`LogQueue`].
 
 #![forbid(unsafe_code)]
 
@@ -52,10 +53,12 @@ use tracing_subscriber::{EnvFilter, reload};
 mod format;
 mod limit;
 pub mod metrics;
+mod queue;
 pub mod trace;
 
 pub use format::{CRATES, is_journal};
 pub use limit::{ALWAYS, Limit};
+pub use queue::LogQueue;
 
 use format::{Json, Prefixed, directives, on_one_line};
 
@@ -113,6 +116,8 @@ pub struct Logs {
     level: reload::Handle<EnvFilter, Registry>,
     /// The limit on repeated lines.
     pub limit: Limit,
+    /// The lines that wait to be written.
+    pub queue: LogQueue,
 }
 
 impl Logs {
@@ -128,12 +133,17 @@ fn filter(log: &Log) -> EnvFilter {
     EnvFilter::new(format!("{QUIET},{}", directives(&log.level.0)))
 }
 
-/// Sends logs to standard error. Standard output is for events.
-pub fn init(log: &Log) -> Logs {
+/// Sends logs to standard error. Standard output is for events. The caller must [flush](LogQueue::flush) the queue before
+/// the program ends.
+///
+/// # Errors
+/// If the system starts no thread.
+pub fn init(log: &Log) -> io::Result<Logs> {
     let ((filter, level), limit) = (reload::Layer::new(filter(log)), Limit::default());
-    let lines = lines(log.format, io::stderr, io::stderr().is_terminal(), is_journal());
+    let queue = LogQueue::start(io::stderr())?;
+    let lines = lines(log.format, queue.clone(), io::stderr().is_terminal(), is_journal());
     tracing_subscriber::registry().with(filter).with(limit.clone()).with(lines).init();
-    Logs { level, limit }
+    Ok(Logs { level, limit, queue })
 }
 
 /// Like [`init`], but for a person at a terminal: without the time of day and without a limit.

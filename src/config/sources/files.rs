@@ -1,11 +1,12 @@
 //! The operator's file, and the files that it names: secrets, certificates and keys.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use toml_edit::ImDocument;
 
 use crate::config::key::Key;
@@ -97,9 +98,16 @@ pub(crate) fn is_open_to_all(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0)
 }
 
-/// Reads a file of at most `bound` bytes, a multiple of 1024, as text. The error continues the sentence "the file …".
+/// Reads a regular file of at most `bound` bytes, a multiple of 1024, as text. The error continues the sentence "the file …".
+/// Opening or reading a named pipe or a device could block for ever, so they are refused.
 pub(crate) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
-    let file = File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
+    // With this flag, opening a named pipe does not wait for its writer.
+    let mut open = OpenOptions::new();
+    open.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let file = open.open(path).map_err(|error| format!("cannot be opened: {error}"))?;
+    if !file.metadata().map_err(|error| format!("cannot be read: {error}"))?.is_file() {
+        return Err("is not a regular file".to_owned());
+    }
     let mut bytes = Vec::new();
     file.take(bound as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
     if bytes.len() > bound {
@@ -123,6 +131,9 @@ pub(crate) fn read_secret(path: &str) -> Result<String, String> {
     // therefore shown only if it is clearly a path.
     let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
     match read_shown(path, SECRET_LIMIT, &shown)?.trim_end_matches(['\r', '\n']) {
+        text if text.starts_with('\u{feff}') => {
+            Err(format!("{shown} begins with a byte order mark; save it as UTF-8 without one"))
+        }
         "" => Err(format!("{shown} is empty; put the secret into it")),
         text => Ok(text.to_owned()),
     }

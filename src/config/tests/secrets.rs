@@ -86,7 +86,7 @@ fn a_file_that_cannot_be_read_is_the_only_problem() {
     let missing = directory.path().join("missing");
     let cases = [
         (&*missing, "cannot be opened"),
-        (directory.path(), "cannot be read"),
+        (directory.path(), "is not a regular file"),
         (&large, "1024 KiB"),
         (&binary, "UTF-8"),
     ];

@@ -1,0 +1,141 @@
+//! Passes log lines to a thread that writes them to standard error.
+//!
+//! Standard error can be a pipe whose reader has stopped. A write to it then blocks, and a task that logged would block
+//! with it, up to the whole process. Lines therefore go through a queue.
+//!
+//! # Invariants
+//!
+//! * **Logging never waits.** If the queue is full, the line is dropped and counted.
+//! * **Lost lines are reported:** by the metric `channeld_log_lines_lost_total`, and by a line as soon as lines are written
+//!   again.
+//! * **Lines keep their order,** because one thread writes them.
+//!
+//! # Cancellation
+//!
+//! [`LogQueue::watch`] may be dropped at any point.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use prometheus::IntCounter;
+use tracing::warn;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::limit::ALWAYS;
+use crate::metrics;
+
+/// The number of lines that wait to be written. Most lines have less than 500 bytes.
+const LINES: usize = 4_096;
+
+/// How often the lost lines are checked.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How often the end of the program checks whether the queue is empty.
+const LOOK_AT_THE_END: Duration = Duration::from_millis(5);
+
+/// Accepts log lines. Clones share one queue.
+#[derive(Clone, Debug)]
+pub struct LogQueue {
+    lines: SyncSender<Vec<u8>>,
+    /// Lines that were accepted and are not written yet.
+    waiting: Arc<AtomicU64>,
+    /// Lines that were dropped because the queue was full. Must be [added](metrics::Metrics::show) to the metrics.
+    pub lost: IntCounter,
+}
+
+impl LogQueue {
+    /// Starts the thread, which ends with the process.
+    ///
+    /// # Errors
+    /// If the system starts no thread.
+    pub fn start(to: impl Write + Send + 'static) -> io::Result<Self> {
+        let (lines, queued) = sync_channel(LINES);
+        let waiting = Arc::new(AtomicU64::new(0));
+        let queue = Self { lines, waiting: waiting.clone(), lost: metrics::counter("channeld_log_lines_lost_total") };
+        thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&queued, to, &waiting))?;
+        Ok(queue)
+    }
+
+    /// Logs how many lines were lost, when there is room for lines again. Does not return.
+    pub async fn watch(self) {
+        let (mut look, mut reported) = (tokio::time::interval(LOOK), 0);
+        loop {
+            look.tick().await;
+            let lost = self.lost.get();
+            if lost > reported && self.waiting.load(Ordering::Relaxed) == 0 {
+                let lines = lost - reported;
+                warn!(target: ALWAYS, lines, "log lines were lost, because standard error did not accept them in time");
+                reported = lost;
+            }
+        }
+    }
+
+    /// Waits until all lines are written, but at most for `within`. Called before the program ends.
+    pub fn flush(&self, within: Duration) {
+        let until = Instant::now() + within;
+        while self.waiting.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            thread::sleep(LOOK_AT_THE_END);
+        }
+    }
+}
+
+/// Writes each line at once. An error is ignored: nothing else can report it, and the next line may succeed.
+fn write_all(queued: &Receiver<Vec<u8>>, mut to: impl Write, waiting: &AtomicU64) {
+    while let Ok(line) = queued.recv() {
+        let _ = to.write_all(&line);
+        waiting.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The subscriber passes each line with one call.
+impl Write for LogQueue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        if self.lines.try_send(line.to_vec()).is_err() {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.lost.inc();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogQueue {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn lines_that_a_blocked_reader_does_not_accept_are_dropped_and_counted() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let queue = LogQueue::start(writer).unwrap();
+        // More than a pipe (64 KiB) and the queue hold together.
+        let line = [b'x'; 64];
+        for _ in 0..2 * LINES {
+            queue.clone().write_all(&line).unwrap();
+        }
+        let lost = queue.lost.get();
+        assert!(lost > 0, "nothing blocked");
+        let kept = 2 * LINES - usize::try_from(lost).unwrap();
+        let mut read = vec![0; kept * line.len()];
+        reader.read_exact(&mut read).unwrap();
+        queue.flush(Duration::from_secs(10));
+        assert_eq!(queue.waiting.load(Ordering::Acquire), 0);
+    }
+}
