@@ -4,9 +4,13 @@ use std::env;
 use std::num::NonZero;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit};
+use signal_hook::consts::SIGXFSZ;
 use tokio::runtime::Builder;
 
 /// Environment variables for glibc's memory allocator. Without these settings, glibc does not return most of the memory of
@@ -18,9 +22,10 @@ const ALLOCATOR: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_T
 const GIVE_BACK: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    // Overrides the umask of the caller. No other user can write the files that channeld creates, and only the group can
-    // read them.
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
+    // No other user can write the files that channeld creates, and only the group can read them. A stricter umask of the
+    // caller stays in force.
+    let given = rustix::process::umask(Mode::from_raw_mode(0o027));
+    rustix::process::umask(given | Mode::from_raw_mode(0o027));
     let command = match channeld::cli::parse(env::args_os()) {
         Ok(command) => command,
         Err(exit) => return exit.into(),
@@ -28,6 +33,8 @@ fn main() -> ExitCode {
     if command.is_daemon() {
         set_up_allocator();
         give_back_memory();
+        raise_descriptor_limit();
+        survive_file_size_limit();
     }
     // One async thread per two processors is enough, because other threads check signatures and access disks. More async
     // threads would only use more memory.
@@ -53,6 +60,20 @@ fn set_up_allocator() {
         // `exec` returns only if it fails.
         let _ = Command::new(program).args(env::args_os().skip(1)).envs(missing).exec();
     }
+}
+
+/// Allows as many open files and connections as the system permits. The usual limit of 1,024 is for programs that use
+/// `select`, and a few hundred channels with webhooks can exceed it.
+fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    // If this fails, the lower limit stays in force, and each part waits until a descriptor is free.
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Lets a write beyond `ulimit -f` fail, as on a full disk. By default, the signal ends the process.
+fn survive_file_size_limit() {
+    // If this fails, the signal keeps its default action.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 /// Returns free memory to the system at regular intervals, because otherwise glibc returns only the free memory at the

@@ -115,6 +115,10 @@ impl Channel {
                 }
             }
         };
+        if let Err(ChannelError::State(_)) = ended {
+            // No lane can record its batch any more, so none of them waits for its sink. The error is reported immediately.
+            return ended;
+        }
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.identity.name, self.identity.id);
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped; the other channels continue");

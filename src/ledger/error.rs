@@ -31,6 +31,11 @@ pub enum StateError {
 }
 
 impl StateError {
+    /// Whether the machine lacks descriptors, memory or disk space, and may have them again later.
+    pub(super) fn is_shortage(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_shortage(source))
+    }
+
     pub(super) fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { doing: doing.into(), source: Arc::new(source) }
     }
@@ -41,4 +46,16 @@ impl StateError {
             "the state has format {found}, but this version knows only {known}: run the version that wrote the state, or a newer version"
         ))
     }
+}
+
+fn is_shortage(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let of_space = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG, Errno::NOMEM, Errno::AGAIN];
+    is_shortage_of_descriptors(error) || Errno::from_io_error(error).is_some_and(|errno| of_space.contains(&errno))
+}
+
+/// Whether a file could not be opened because this process or the machine has too many open files.
+pub(super) fn is_shortage_of_descriptors(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error).is_some_and(|errno| [Errno::MFILE, Errno::NFILE].contains(&errno))
 }

@@ -5,7 +5,8 @@
 //! * **Durable before it counts.** A commit is acknowledged after the database's files and then the mirror have been
 //!   synced.
 //! * **One process.** The directory is locked while the store exists.
-//! * **A failed write is final.** After a failed sync the contents of the disk are unknown, and sled refuses to
+//! * **A shortage is waited out.** If the disk is full, or no file can be opened, the commit is written again later.
+//! * **Any other failed write is final.** After a failed sync the contents of the disk are unknown, and sled refuses to
 //!   continue. The daemon therefore ends, and the next start reads the stored state. Events that were not recorded are
 //!   read again from the service.
 //! * **Off the async threads.** All work runs on blocking threads.
@@ -33,6 +34,9 @@ mod tests;
 
 use database::Database;
 use mirror::Mirror;
+
+/// The free space that is left for other writes to the disk during a commit. sled extends its log by 512 KiB at a time.
+const SPARE: u64 = 1 << 20;
 
 /// The open state directory. Clones share it.
 #[derive(Clone, Debug)]
@@ -94,11 +98,29 @@ impl Sled {
     /// Writes effects to the database and then to the mirror, so that the mirror is never ahead.
     fn write(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
         let mut mirror = lock(&self.mirror);
+        self.check_room(group)?;
         self.database.apply(group)?;
         for (lease, effects) in group {
             mirror.channels.insert(lease.channel, effects.summary.clone());
         }
-        mirror.write(&self.directory.path).inspect_err(|_| self.database.abandon())
+        mirror.write(&self.directory.path).inspect_err(|error| {
+            if !error.is_shortage() {
+                self.database.abandon();
+            }
+        })
+    }
+
+    /// Checks that the disk has room for a group, because a full disk makes the database unusable in the middle of a write.
+    fn check_room(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
+        let changes = group.iter().flat_map(|(_, effects)| &effects.changes);
+        let bytes: usize = changes.filter_map(|(_, value)| value.as_ref()).map(Bytes::len).sum();
+        let path = &self.directory.path;
+        let doing = || format!("writing to {}", path.display());
+        let system = rustix::fs::statvfs(path).map_err(|error| StateError::io(doing(), error.into()))?;
+        if system.f_bavail * system.f_frsize < 2 * bytes as u64 + SPARE {
+            return Err(StateError::io(doing(), rustix::io::Errno::NOSPC.into()));
+        }
+        Ok(())
     }
 
     fn change_mirror(&self, change: impl FnOnce(&mut Mirror)) -> Result<(), StateError> {
@@ -125,6 +147,10 @@ impl Store for Sled {
         let channels = group.len();
         match self.blocking(move |sled| sled.write(&group)).await {
             Ok(()) => vec![CommitOutcome::Ok; channels],
+            // The same group is written again until the shortage ends.
+            Err(error) if error.is_shortage() && !self.database.is_abandoned() => {
+                vec![CommitOutcome::Unavailable(error); channels]
+            }
             Err(error) => vec![CommitOutcome::Fatal(error); channels],
         }
     }

@@ -3,12 +3,10 @@
 
 use simulator::{Options, Simulator};
 
-use crate::support::{Mount, Receiver, Setup, deliverable, fill, offsets};
+use crate::support::{Mount, Receiver, Reply, Setup, deliverable, fill, offsets};
 
 const REFUSED: &str = "sink refused: its events wait and will be offered again";
 const PAGE: usize = 10;
-
-type Change = fn(&Mount);
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()
@@ -42,59 +40,55 @@ async fn a_full_disk_of_the_file_sink_is_retried() {
 }
 
 #[tokio::test]
-async fn a_state_on_a_full_or_read_only_disk_ends_the_daemon_with_the_reason_and_loses_nothing() {
-    let full = |mount: &Mount| drop(fill(&mount.at));
-    let free = |mount: &Mount| std::fs::remove_file(mount.at.join("something-else")).unwrap();
-    let locked = |mount: &Mount| mount.remount("ro");
-    let unlocked = |mount: &Mount| mount.remount("rw");
-    let cases: [(_, Change, Change, _); 2] =
-        [("full", full, free, "No space left on device"), ("read-only", locked, unlocked, "Read-only file system")];
-    for (case, spoil, mend, why) in cases {
-        let simulator = service(20).await;
-        let receiver = Receiver::start().await;
-        let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
-        let Some(mount) = Mount::new(setup.path("small"), "4m") else { return };
-        setup.set("state.path", mount.at.join("state").display().to_string());
-        let mut daemon = setup.start();
-        daemon.until("the first events arrive", |_| receiver.received() == 20 && setup.lines() == 20).await;
-        if case == "read-only" {
-            // A file system cannot become read-only while a file is open for writing, so remount it between two runs.
-            daemon.until_logged("batch recorded").await;
-            daemon.stop().await;
-            spoil(&mount);
-            daemon = setup.start();
-        } else {
-            spoil(&mount);
-            simulator.publish(0, 400);
-        }
-        let ended = daemon.ended().await;
-        assert_eq!(ended.code, Some(1), "{case}: {}", ended.log.0);
-        assert!(ended.log.at("ERROR").iter().any(|line| line.to_string().contains(why)), "{case}: {}", ended.log.0);
+async fn a_state_on_a_full_disk_waits_until_there_is_room_and_loses_nothing() {
+    let simulator = service(20).await;
+    let receiver = Receiver::start().await;
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);
+    let Some(mount) = Mount::new(setup.path("small"), "8m") else { return };
+    setup.set("state.path", mount.at.join("state").display().to_string());
+    let mut daemon = setup.start();
+    daemon.until("the first events arrive", |_| receiver.received() == 20 && setup.lines() == 20).await;
 
-        // While the fault lasts, the daemon does not start, and logs the reason.
-        let ended = setup.start().ended().await;
-        assert_eq!(ended.code, Some(1), "{case}: {}", ended.log.0);
-        assert!(ended.log.at("ERROR").iter().any(|line| line.to_string().contains(why)), "{case}: {}", ended.log.0);
+    let filling = fill(&mount.at);
+    simulator.publish(0, 40);
+    daemon.until_logged("the state cannot be written: channels wait, retrying").await;
+    let status = setup.tell(&["status", "--json"]).await.json().remove(0);
+    let said = status["reasons"].to_string();
+    assert!(status["ready"] == false && said.contains("the state cannot be written"), "{status:#}");
+    assert!(said.contains("No space left on device"), "{said}");
 
-        mend(&mount);
-        simulator.publish(0, 5);
-        let expected = deliverable(&simulator, 0);
-        let mut daemon = setup.start();
-        daemon.until("everything arrives", |_| setup.lines() >= expected.len()).await;
-        daemon
-            .until("the webhook has every event", |_| {
-                receiver.delivered().last().map(|last| last.offset) == expected.last().copied()
-            })
-            .await;
-        daemon.stop().await;
-        assert_eq!(setup.offsets("c0"), expected, "{case}");
-        let mut posted = offsets(&receiver.delivered());
-        let all = posted.len();
-        posted.sort_unstable();
-        posted.dedup();
-        assert_eq!(posted, expected, "{case}");
-        assert!(all - posted.len() <= PAGE, "{case}: {} repeats", all - posted.len());
-    }
+    std::fs::remove_file(filling).unwrap();
+    daemon.until("everything arrives", |_| receiver.received() == 60 && setup.lines() == 60).await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn a_state_on_a_read_only_disk_ends_the_daemon_with_the_reason_and_loses_nothing() {
+    let simulator = service(20).await;
+    let mut setup = Setup::reading(&simulator).with("api.page_limit", PAGE);
+    let Some(mount) = Mount::new(setup.path("small"), "8m") else { return };
+    setup.set("state.path", mount.at.join("state").display().to_string());
+    let mut daemon = setup.start();
+    daemon.until("the first events arrive", |_| setup.lines() == 20).await;
+    // A file system cannot become read-only while a file is open for writing, so it is remounted between two runs.
+    daemon.until_logged("batch recorded").await;
+    daemon.stop().await;
+    mount.remount("ro");
+    // While the fault lasts, the daemon does not start, and logs the reason.
+    let ended = setup.start().ended().await;
+    assert_eq!(ended.code, Some(1), "{}", ended.log.0);
+    let why = "Read-only file system";
+    assert!(ended.log.at("ERROR").iter().any(|line| line.to_string().contains(why)), "{}", ended.log.0);
+
+    mount.remount("rw");
+    simulator.publish(0, 5);
+    let expected = deliverable(&simulator, 0);
+    let mut daemon = setup.start();
+    daemon.until("everything arrives", |_| setup.lines() >= expected.len()).await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), expected);
 }
 
 #[tokio::test]
@@ -117,6 +111,31 @@ async fn a_removed_state_directory_ends_the_daemon_with_the_reason_and_loses_not
     daemon.until("everything is recorded", |_| recorded(&setup, 25)).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn a_failed_state_ends_the_daemon_at_once_although_another_sink_does_not_answer() {
+    let simulator = service(20).await;
+    let receiver = Receiver::start().await;
+    let setup = Setup::reading(&simulator)
+        .with_webhook("hook", &receiver)
+        .with("sinks.hook.timeout", "10m")
+        .with("shutdown_grace", "10m")
+        .with("api.page_limit", PAGE);
+    let mut daemon = setup.start();
+    daemon.until("the first events are recorded", |_| recorded(&setup, 20) && receiver.received() == 20).await;
+
+    receiver.always(Some(Reply::Hang));
+    let requests = receiver.requests();
+    simulator.publish(0, 1);
+    daemon.until("the webhook hangs", |_| receiver.requests() > requests).await;
+    std::fs::remove_dir_all(setup.path("state")).unwrap();
+    simulator.publish(0, 5);
+
+    let ended = daemon.ended().await;
+    assert_eq!(ended.code, Some(1), "{}", ended.log.0);
+    let said = ended.log.at("ERROR");
+    assert!(said.iter().any(|line| line.to_string().contains("nothing more can be recorded")), "{said:?}");
 }
 
 fn recorded(setup: &Setup, offset: i64) -> bool {

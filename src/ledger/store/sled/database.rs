@@ -10,6 +10,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use strum::IntoEnumIterator;
 use uuid::Uuid;
 
 use super::bodies::{self, Bodies};
+use crate::error::is_shortage_of_descriptors;
 use crate::store::Lease;
 use crate::store::directory::sync_directory;
 use crate::{Effects, Entries, Key, StateError, Table, Value};
@@ -46,6 +48,7 @@ pub(super) struct Database {
     trees: Vec<sled::Tree>,
     synced_blobs: Mutex<BTreeSet<OsString>>,
     bodies: Bodies,
+    is_abandoned: AtomicBool,
 }
 
 impl Database {
@@ -71,7 +74,14 @@ impl Database {
             // An error of the file system is not damage to the database.
             let bodies =
                 Bodies::open(path.join("bodies"), &marked).map_err(|error| sled::Error::Io(io::Error::other(error)))?;
-            Ok(Self { path: path.to_owned(), db, trees, synced_blobs: Mutex::default(), bodies })
+            Ok(Self {
+                path: path.to_owned(),
+                db,
+                trees,
+                synced_blobs: Mutex::default(),
+                bodies,
+                is_abandoned: AtomicBool::new(false),
+            })
         };
         let database = caught(|| open().map_err(|error| unreadable("opening", &error)), || {})?;
         database.caught(Self::be_in_our_format)?;
@@ -89,6 +99,7 @@ impl Database {
     /// and panics if that fails too. The process is about to end, and events that were not recorded are read again from
     /// the service.
     pub(super) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
         std::mem::forget((self.db.clone(), self.trees.clone()));
     }
 
@@ -167,13 +178,23 @@ impl Database {
         Ok(channels)
     }
 
+    /// Whether the database accepts no more writes.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
+    }
+
     /// Applies all changes of a group or none, and returns when they are on disk. After a failure the database is
-    /// abandoned.
+    /// abandoned, unless the same group can be applied again: nothing was written to the database, or a file could not be
+    /// opened to sync it.
     pub(super) fn apply(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
         let failed_body = |doing| move |error| StateError::io(format!("{doing} a body"), error);
         let bodies = bodies_of(group);
         let written = bodies.iter().filter_map(|(event, body)| Some((event, (*body)?)));
-        self.bodies.write(written).map_err(failed_body("writing")).inspect_err(|_| self.abandon())?;
+        self.bodies.write(written).map_err(failed_body("writing")).inspect_err(|error| {
+            if !error.is_shortage() {
+                self.abandon();
+            }
+        })?;
         let changed = self.trees[..].transaction(|trees| {
             for (lease, effects) in group {
                 for (key, value) in &effects.changes {
@@ -194,9 +215,13 @@ impl Database {
             Err(TransactionError::Storage(error)) => Err(error),
             Err(TransactionError::Abort(())) => unreachable!("nothing aborts it"),
         };
-        let changed = changed.map_err(|error| failed("writing", &error));
-        let synced = |error| StateError::io(format!("syncing {}", self.path.display()), error);
-        changed.and_then(|()| self.sync().map_err(synced)).inspect_err(|_| self.abandon())?;
+        changed.map_err(|error| failed("writing", &error)).inspect_err(|_| self.abandon())?;
+        self.sync().map_err(|error| {
+            if !is_shortage_of_descriptors(&error) {
+                self.abandon();
+            }
+            StateError::io(format!("syncing {}", self.path.display()), error)
+        })?;
         self.bodies
             .remove_others(bodies.iter().map(|(event, body)| (event, *body)))
             .map_err(failed_body("removing"))
