@@ -26,6 +26,7 @@ pub struct RetryPolicy {
 pub struct Retry {
     policy: RetryPolicy,
     waits: ExponentialBackoff<SystemClock>,
+    has_jitter: bool,
     attempt: u32,
 }
 
@@ -44,17 +45,23 @@ impl Retry {
             .with_randomization_factor(jitter)
             .with_max_elapsed_time(None)
             .build();
-        Self { policy, waits, attempt: 0 }
+        Self { policy, waits, has_jitter: jitter > 0.0, attempt: 0 }
     }
 
-    /// Returns the next wait: within the policy's bounds, unless the other side requested a longer wait with `asked`.
+    /// Returns the next wait. It is within the policy's bounds, or longer if the other side `asked` for a longer wait.
+    ///
+    /// A requested wait is extended by a random part of the own wait, which grows. Without it, many callers that were told
+    /// the same wait would return together each time.
     pub fn next_wait(&mut self, asked: Option<Duration>) -> Duration {
         self.attempt = self.attempt.saturating_add(1);
         let wait = self.waits.next_backoff().unwrap_or(self.policy.max_wait);
         // Truncate the wait to milliseconds. Even without jitter, the crate adds a random fraction of a nanosecond, and
         // rounding can turn this fraction into a whole nanosecond.
         let wait = wait.saturating_sub(Duration::from_nanos(u64::from(wait.subsec_nanos() % 1_000_000)));
-        wait.clamp(self.policy.wait, self.policy.max_wait.max(self.policy.wait)).max(asked.unwrap_or_default())
+        let wait = wait.clamp(self.policy.wait, self.policy.max_wait.max(self.policy.wait));
+        let Some(asked) = asked else { return wait };
+        let spread = if self.has_jitter { wait.mul_f64(rand::random_range(0.0..1.0)) } else { Duration::ZERO };
+        wait.max(asked.saturating_add(spread))
     }
 
     /// The number of waits since the last success.
@@ -86,7 +93,31 @@ mod tests {
     #[test]
     fn a_requested_wait_is_obeyed_beyond_the_maximum() {
         let mut retry = Retry::new(POLICY);
-        assert_eq!(retry.next_wait(Some(Duration::from_secs(600))), Duration::from_secs(600));
+        let asked = Duration::from_secs(600);
+        let wait = retry.next_wait(Some(asked));
+        assert!((asked..asked + POLICY.wait * 2).contains(&wait), "{wait:?}");
+    }
+
+    #[test]
+    fn callers_that_were_told_the_same_wait_return_at_different_times() {
+        let asked = Duration::from_secs(2);
+        for attempt in 0..5 {
+            let mut waits: Vec<_> = (0..300)
+                .map(|_| {
+                    let mut retry = Retry::new(POLICY);
+                    for _ in 0..attempt {
+                        retry.next_wait(Some(asked));
+                    }
+                    retry.next_wait(Some(asked))
+                })
+                .collect();
+            waits.sort_unstable();
+            assert!(waits[0] >= asked, "{waits:?}");
+            // Two thirds of the callers never return within a quarter of the time.
+            let spread = waits[299] - waits[0];
+            let crowded = waits.windows(200).any(|some| some[199] - some[0] < spread / 4);
+            assert!(spread >= Duration::from_secs(1) && !crowded, "attempt {attempt}: {waits:?}");
+        }
     }
 
     #[test]
