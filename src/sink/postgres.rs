@@ -38,6 +38,7 @@ use net::postgres::bigint;
 use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 mod cells;
+mod effort;
 mod pool;
 mod refusal;
 mod statements;

@@ -131,6 +131,11 @@ pub(super) enum Cell {
     Hash(Hash),
 }
 
+/// Whether channeld writes a column of this name.
+pub(super) fn is_own_column(name: &str) -> bool {
+    COLUMNS.iter().any(|column| column.name == name)
+}
+
 /// A row, in the order of [`COLUMNS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row(pub(super) Vec<Cell>);

@@ -15,13 +15,14 @@ use tokio_postgres::{Error, Row};
 use tracing::info;
 
 use super::cells::Parameter;
+use super::effort::Effort;
 use super::refusal::{self, Refusal};
 use super::statements::Statements;
 use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::PostgresSettings;
 use crate::table::without_row;
 use crate::{Fault, LaneRef, Position, SinkError};
-use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, answered};
+use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, answered_within};
 use net::tasks::{joined, lock};
 use proof::event::Offset;
 
@@ -50,6 +51,8 @@ pub(super) struct Pool {
     is_ready: tokio::sync::Mutex<bool>,
     /// Whether one connection has reached several server processes.
     pub(super) is_pooled: AtomicBool,
+    /// The size and the time limit of the next statement.
+    pub(super) effort: Effort,
 }
 
 /// A connection borrowed from the pool. When it is dropped, it returns to the pool unless a statement is unanswered.
@@ -70,7 +73,7 @@ impl Pool {
         let (turns, idle, is_pooled) = (Semaphore::new(CONNECTIONS), Mutex::default(), AtomicBool::new(false));
         let is_ready = tokio::sync::Mutex::new(false);
         let statements = Statements::of(&settings);
-        Ok(Self { at, settings, statements, connector, turns, idle, is_ready, is_pooled })
+        Ok(Self { at, settings, statements, connector, turns, idle, is_ready, is_pooled, effort: Effort::default() })
     }
 
     /// Waits for a connection. Checks the tables and adds what they lack, unless that was already done.
@@ -196,9 +199,9 @@ impl Borrowed<'_> {
         answer
     }
 
-    /// Waits for an answer, up to the answer timeout. Converts an error into a [`Refusal`].
+    /// Waits for an answer, up to the current limit. Converts an error into a [`Refusal`].
     pub(super) async fn answer<T>(&self, sent: impl Future<Output = Result<T, Error>>) -> Result<T, Refusal> {
-        match answered(sent).await {
+        match answered_within(self.pool.effort.wait(), sent).await {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.failed(error).await),
         }
@@ -218,6 +221,9 @@ impl Borrowed<'_> {
 
     async fn failed(&self, error: DatabaseError) -> Refusal {
         let pool = self.pool;
+        if refusal::is_timeout(&error) {
+            pool.effort.timed_out();
+        }
         if let DatabaseError::Silent(_) = &error {
             // The statement may be waiting for a lock. Without a cancellation, each further attempt would add one more
             // waiting statement.

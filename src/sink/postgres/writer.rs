@@ -1,4 +1,4 @@
-//! Writes one delivery, 200 rows in each statement. While the server executes one statement, the next is made and sent.
+//! Writes one delivery, up to 200 rows in each statement. While the server executes one statement, the next is made and sent.
 //!
 //! # Invariants
 //!
@@ -27,12 +27,9 @@ use super::cells::{self, Parameter};
 use super::pool::{Borrowed, Pool};
 use super::refusal::{Detail, Refusal};
 use crate::table::{Row, displaced, next_rows, overtaken};
-use crate::{Delivery, Fault, SinkError, Undelivered};
+use crate::{Delivery, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
-
-/// The maximum number of rows in one transaction.
-const ROWS: usize = 200;
 
 /// If the rows for one statement have more bytes than this, several statements write them.
 pub(super) const AT_ONCE_BYTES: usize = 8 << 20;
@@ -89,7 +86,9 @@ impl<'a> Writer<'a> {
     pub(super) async fn write(mut self) -> Result<(), Undelivered> {
         let (connection, delivery) = (self.connection, self.delivery);
         let (mut last, mut made): (Option<SentRows<_>>, _) = (None, 0);
-        while let Some((place, rows)) = next_rows(delivery.messages, made, ROWS, cells::row).await {
+        while let Some((place, rows)) =
+            next_rows(delivery.messages, made, connection.pool.effort.rows(), cells::row).await
+        {
             made = place.end;
             let is_apart = pieces(&rows).len() > 1;
             if let Some(before) = last.take_if(|SentRows { step, .. }| is_apart || step.position() == step.after) {
@@ -147,12 +146,13 @@ impl<'a> Writer<'a> {
         };
         match self.answer(step, sent).await {
             Ok(()) => {
+                self.connection.pool.effort.succeeded(rows.len());
                 if step.waits {
                     self.durable = place.end;
                 }
                 Ok(true)
             }
-            Err(refusal) if refusal.error.fault() == Fault::Event => {
+            Err(refusal) if refusal.may_be_of_one_event() => {
                 self.write_apart(place.start, Arc::unwrap_or_clone(rows)).await.map(|()| false)
             }
             Err(refusal) => Err(self.undelivered(refusal.error)),
@@ -171,7 +171,7 @@ impl<'a> Writer<'a> {
             let step = Step { after: self.position, through: delivery.through_part(&place), waits: true };
             match self.answer(step, insert(connection, delivery, step, &rows[piece.clone()])).await {
                 Ok(()) => self.durable = place.end,
-                Err(refusal) if refusal.error.fault() == Fault::Event && piece.len() > 1 => {
+                Err(refusal) if refusal.may_be_of_one_event() && piece.len() > 1 => {
                     let middle = piece.start + piece.len() / 2;
                     pieces.extend([middle..piece.end, piece.start..middle]);
                 }

@@ -178,3 +178,38 @@ async fn an_event_whose_json_exceeds_the_servers_memory_is_stored_in_its_record(
         assert!(Delivered::parse(&records[0]).decoded.unwrap().get() == contents[1], "the record is whole");
     }
 }
+
+/// With 200 rows in a statement, this trigger takes four seconds.
+const SLOW_ROWS: &str = "create function public.take_time() returns trigger language plpgsql as $$ begin \
+    perform pg_sleep(0.02); return new; end $$; \
+    create trigger slow before insert on public.events for each row execute function public.take_time()";
+
+#[tokio::test]
+async fn statements_that_exceed_the_time_limit_of_the_server_become_smaller_until_they_succeed() {
+    let Some(database) = Database::new().await else { return };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let events = (1..=200).map(|offset| signed(offset, r#"{"name":"slow"}"#)).collect();
+    let (_service, setup) = serving(events).await;
+    let (mut setup, tables) = setup.with_tables(database);
+    // Deliver one event to create the tables, and delete the state afterwards.
+    setup.set("channels.c0.start", 200);
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 1).await;
+    daemon.stop().await;
+    std::fs::remove_dir_all(setup.path("state")).unwrap();
+    tables.change("delete from events_progress; delete from events;").await;
+    tables.database.psql(SLOW_ROWS);
+    tables.database.psql(&format!("alter database \"{}\" set statement_timeout = '1s'", tables.database.name));
+
+    setup.set("channels.c0.start", "earliest");
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 200).await;
+    let log = daemon.stop().await;
+
+    let refused = log.lines("sink refused: its events wait and will be offered again");
+    let why = refused.first().map(|line| line["error"].to_string()).unwrap_or_default();
+    assert!(why.contains("with fewer rows in each statement"), "{why}");
+    tables.assert_each_once(&(1..=200).collect::<Vec<_>>(), 200);
+}

@@ -231,3 +231,50 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
         ["150", "200"]
     );
 }
+
+/// Changes of an operator that make the table refuse event 3, which has no name.
+const REFUSALS: [(&str, &str); 3] = [
+    (
+        "a trigger with a code of its own",
+        "create function public.no() returns trigger language plpgsql as $$ begin \
+         raise exception 'no third' using errcode = 'ZX001'; end $$; \
+         create trigger no before insert on events for each row when (new.event_offset = 3) execute function public.no()",
+    ),
+    ("a column that must have a value", "alter table events alter column name set not null"),
+    ("a constraint", "alter table events add constraint no_third check (event_offset <> 3)"),
+];
+
+#[tokio::test]
+async fn an_event_that_the_table_refuses_becomes_a_dead_letter_alone() {
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    for (why, change) in REFUSALS {
+        let Some(database) = Database::new().await else { return };
+        let content = |offset: i64| if offset == 3 { "{}" } else { r#"{"name":"n"}"# };
+        let events = (1..=5).map(|offset| signed(offset, content(offset))).collect();
+        let (_service, setup) = serving(events).await;
+        let (mut setup, tables) = setup.with_tables(database);
+        // Deliver one event to create the tables, and delete the state afterwards.
+        setup.set("channels.c0.start", 5);
+        let mut daemon = setup.start();
+        tables.until(&mut daemon, 1).await;
+        daemon.stop().await;
+        std::fs::remove_dir_all(setup.path("state")).unwrap();
+        tables.change("delete from events_progress; delete from events;").await;
+        tables.database.psql(change);
+
+        setup.set("channels.c0.start", "earliest");
+        setup.set("sinks.warehouse.give_up_after", "1s");
+        let mut daemon = setup.start();
+        tables.until(&mut daemon, 4).await;
+        super::until(&mut daemon, why, async || {
+            let status = setup.tell(&["status", "--json"]).await.json().remove(0);
+            status["channels"][0]["dead_letters"]["events"] == 1
+        })
+        .await;
+        daemon.stop().await;
+        let written = tables.database.psql("select event_offset from events order by event_offset");
+        assert_eq!(written, ["1", "2", "4", "5"], "{why}");
+    }
+}
