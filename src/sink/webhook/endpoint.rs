@@ -40,6 +40,9 @@ pub struct Webhook {
     /// The maximum size of a batch, in bytes: as configured, or half the size of a batch that the endpoint refused for its
     /// size.
     pub(super) largest: AtomicUsize,
+    /// The most events of a batch. If the endpoint does not answer a batch in time, later batches are half as large, until
+    /// the endpoint accepts a batch of this size.
+    pub(super) most: AtomicUsize,
     tokens: Option<Tokens>,
     pub(super) pace: Option<Pace>,
     metrics: Metrics,
@@ -98,6 +101,7 @@ impl Webhook {
             asked,
             answered: AtomicBool::new(false),
             largest,
+            most: AtomicUsize::new(usize::MAX),
             metrics,
         })
     }
@@ -162,11 +166,13 @@ impl Webhook {
         // is ruled out.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
         let suspicion = suspicion.filter(|_| response::is_perhaps_refused(&error));
+        let is_late = error.is_timeout() && !error.is_connect();
+        let about = if is_late { RefusalScope::Time } else { RefusalScope::Endpoint };
         let (mut message, mut fault) = response::unanswered(error, self.settings.timeout, "could not send the event");
         if let Some(suspicion) = suspicion {
             (message, fault) = (format!("{message}; {suspicion}"), Fault::Operator);
         }
-        Refusal { error: SinkError::Refused { message, retry_after: None, fault }, about: RefusalScope::Endpoint }
+        Refusal { error: SinkError::Refused { message, retry_after: None, fault }, about }
     }
 
     async fn encoded(&self, body: Bytes) -> Result<Bytes, Refusal> {

@@ -10,6 +10,8 @@
 //! * **A refused event stops only its own queue.** If a refusal concerns the endpoint itself, no further request is
 //!   started.
 //! * **An event that arrived is not posted again,** even if it comes after a refused event.
+//! * **A batch that takes too long becomes smaller.** The endpoint may have processed its events, so the same batch is not
+//!   repeated again and again.
 //! * **Only the refused event is reported.** If a batch is refused for its content or its size, it is immediately offered
 //!   in halves, until one event remains.
 //! * **The id of a batch depends only on its events.** The `webhook-id` of a batch is a UUID that is computed from the ids
@@ -49,6 +51,7 @@ impl Webhook {
             Dispatch::Single { concurrency: 1 } => (vec![messages.chunks(1).collect()], 1),
             Dispatch::Single { concurrency } => (by_subject(messages), concurrency),
             Dispatch::Batches { events, .. } => {
+                let events = events.min(self.most.load(Ordering::Relaxed));
                 (vec![batches(messages, events, self.largest.load(Ordering::Relaxed))], 1)
             }
         };
@@ -90,6 +93,7 @@ impl Webhook {
             }
             let Err(Refusal { error, about }) = self.post(offer, &post).await else {
                 arrived.extend(events.iter().map(Message::event_key));
+                self.answered_in_time(events.len());
                 continue;
             };
             if events.len() > 1 && matches!(about, RefusalScope::Content | RefusalScope::Size) {
@@ -99,11 +103,22 @@ impl Webhook {
                 queue.push_front(first);
                 continue;
             }
-            stop.fetch_or(about == RefusalScope::Endpoint, Ordering::Relaxed);
+            if about == RefusalScope::Time {
+                self.most.store((events.len() / 2).max(1), Ordering::Relaxed);
+            }
+            stop.fetch_or(matches!(about, RefusalScope::Endpoint | RefusalScope::Time), Ordering::Relaxed);
             let error = if about == RefusalScope::Size { self.too_large(error, bytes) } else { error };
             return (arrived, Some((events[0].offset(), error)));
         }
         (arrived, None)
+    }
+
+    /// Allows larger batches again after the endpoint has answered a batch of the current size.
+    fn answered_in_time(&self, events: usize) {
+        let most = self.most.load(Ordering::Relaxed);
+        if events >= most {
+            self.most.store(most.saturating_mul(2), Ordering::Relaxed);
+        }
     }
 
     /// Logs that a batch is offered in halves. If it was too large, later batches are at most half its size.

@@ -22,6 +22,8 @@ pub(super) struct Refusal {
 pub(super) enum RefusalScope {
     /// The endpoint: it asks for a pause or cannot be reached. Nothing more is posted now.
     Endpoint,
+    /// The time that the endpoint needs: it may answer a smaller body in time. Nothing more is posted now.
+    Time,
     /// The request, for example its URL or our credentials: every similar request is refused.
     Request,
     /// The posted content, perhaps a single event. The endpoint may accept the other events.
@@ -59,7 +61,7 @@ pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Ref
     let fault = match about {
         _ if status.is_server_error() || temporary.contains(&status) => Fault::Target,
         RefusalScope::Content | RefusalScope::Size => Fault::Event,
-        RefusalScope::Endpoint | RefusalScope::Request => Fault::Operator,
+        RefusalScope::Endpoint | RefusalScope::Time | RefusalScope::Request => Fault::Operator,
     };
     let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
     let message = format!("answered {}{redirection}{hint}", status.as_u16());

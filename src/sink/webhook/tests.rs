@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use axum::http::header::{AUTHORIZATION, HeaderMap};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use url::Url;
@@ -235,6 +236,32 @@ async fn an_unanswered_request_times_out() {
     let webhook = made(WebhookSettings { timeout, ..settings(&server.url) }).unwrap();
     let refused = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap_err();
     assert_eq!(refusal(&refused), (0, "did not answer within 100ms", None));
+}
+
+/// Serves one connection with this response.
+async fn answering_once(response: String) -> Url {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            client.read_buf(&mut request).await.unwrap();
+        }
+        client.write_all(response.as_bytes()).await.unwrap();
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_success_with_unusual_headers_is_a_success() {
+    let many: String = (0..500).map(|number| format!("x-{number}: 1\r\n")).collect();
+    for headers in ["x-folded: one\r\n two\r\n", "x-space : 1\r\n", "x-\u{e9}: 1\r\n", "no colon\r\n", &many] {
+        let response = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 2\r\n\r\nok");
+        let webhook = made(settings(&answering_once(response).await)).unwrap();
+        let delivered = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await;
+        assert!(delivered.is_ok(), "{headers:.20}: {delivered:?}");
+    }
 }
 
 #[tokio::test]

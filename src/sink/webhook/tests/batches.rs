@@ -84,3 +84,22 @@ async fn lines_are_batched_as_lines() {
     assert_eq!(header(&headers, "content-type"), "text/plain; charset=utf-8");
     assert_eq!(body, lines(&batch));
 }
+
+#[tokio::test]
+async fn a_batch_without_an_answer_in_time_becomes_smaller_until_one_succeeds() {
+    let server = Server::answering([Reply::Never, Reply::Never]).await;
+    let dispatch = Dispatch::Batches { events: 8, bytes: usize::MAX, wait: Duration::ZERO };
+    let timeout = Duration::from_millis(100);
+    let webhook = made(WebhookSettings { dispatch, timeout, ..settings(&server.url) }).unwrap();
+    let batch = records(&channel(1), 1..9);
+    for _ in 0..2 {
+        let refused = deliver(&webhook, &channel(1), &batch).await.unwrap_err();
+        assert_eq!(refusal(&refused), (0, "did not answer within 100ms", None));
+    }
+    deliver(&webhook, &channel(1), &batch).await.unwrap();
+    deliver(&webhook, &channel(1), &batch).await.unwrap();
+    let events = |body: &Bytes| serde_json::from_slice::<Vec<serde_json::Value>>(body).unwrap().len();
+    let sizes: Vec<_> = server.bodies().iter().map(events).collect();
+    // Two batches without an answer, then quarters that are answered in time, then halves.
+    assert_eq!(sizes, [8, 4, 2, 2, 2, 2, 4, 4]);
+}
