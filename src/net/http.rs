@@ -40,6 +40,9 @@ use tls::CertificateResolver;
 
 const USER_AGENT: &str = concat!("channeld/", env!("CARGO_PKG_VERSION"));
 
+/// The most headers of a response over HTTP/1.1.
+const MAX_HEADERS: usize = 1_000;
+
 /// The time between two pings of an HTTP/2 connection, and the longest wait for a pong. All requests share the connection,
 /// and without pings they would all wait for a dead one.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -74,6 +77,8 @@ pub enum Proxy {
 impl Proxy {
     fn apply(&self, client: ClientBuilder) -> Result<ClientBuilder, reqwest::Error> {
         Ok(match self {
+            // The matcher of the environment compares `*` only with names, not with addresses.
+            Self::Environment if excludes_everything() => client.no_proxy(),
             Self::Environment => client,
             Self::Direct => client.no_proxy(),
             Self::Named { url, authorization } => {
@@ -85,6 +90,12 @@ impl Proxy {
             }
         })
     }
+}
+
+/// Whether `NO_PROXY` contains `*`.
+fn excludes_everything() -> bool {
+    let excluded = ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| std::env::var(name).ok());
+    excluded.is_some_and(|names| names.split(',').any(|name| name.trim() == "*"))
 }
 
 /// Why a client cannot be set up: its certificates or its proxy cannot be used, or the address is not allowed.
@@ -117,6 +128,11 @@ pub fn client_by(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> 
         .tls_backend_preconfigured(tls)
         .user_agent(USER_AGENT)
         .redirect(Policy::none())
+        // Some servers send headers that RFC 9112 forbids. Common clients accept such a response, and its status is clear.
+        .http1_allow_obsolete_multiline_headers_in_responses(true)
+        .http1_allow_spaces_after_header_name_in_responses(true)
+        .http1_ignore_invalid_headers_in_responses(true)
+        .http1_max_headers(MAX_HEADERS)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .http2_keep_alive_timeout(KEEP_ALIVE);
     if *public_only {

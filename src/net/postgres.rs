@@ -17,12 +17,15 @@ use crate::http::{Authorities, Identity};
 
 #[cfg(feature = "postgres")]
 mod client;
+#[cfg(feature = "postgres")]
+mod hosts;
 
 #[cfg(not(feature = "postgres"))]
 pub use absent::Address;
 #[cfg(feature = "postgres")]
 pub use client::{
-    ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, advice_on_standby, advised, answered, bigint,
+    ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, advice_on_standby, advised, answered, answered_within,
+    bigint,
 };
 #[cfg(feature = "postgres")]
 pub use tokio_postgres::Config as Address;

@@ -13,8 +13,10 @@ use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::debug;
 
 use super::ServerSettings;
+use super::hosts::one_by_one;
 use crate::{Chain, http};
 
 /// The longest wait for an answer.
@@ -71,6 +73,8 @@ pub enum DatabaseError {
 /// Opens connections to one database.
 pub struct Connector {
     config: tokio_postgres::Config,
+    /// One configuration for each host, in their order.
+    hosts: Vec<tokio_postgres::Config>,
     tls: MakeRustlsConnect,
 }
 
@@ -93,16 +97,27 @@ impl Connector {
         }
         let is_used = config.get_ssl_mode() != SslMode::Disable;
         let tls = http::tls(server.authorities.as_ref(), server.identity.as_ref(), is_used, Arc::default())?;
-        Ok(Self { config, tls: MakeRustlsConnect::new(tls) })
+        let hosts = one_by_one(&config);
+        Ok(Self { config, hosts, tls: MakeRustlsConnect::new(tls) })
     }
 
-    /// Opens a new connection.
+    /// Opens a new connection to the first host that accepts it. Each host has [`ANSWER_TIMEOUT`].
     ///
     /// # Errors
-    /// If the server cannot be reached or refuses the connection.
+    /// If no host can be reached, or all of them refuse the connection: the error of the last host.
     pub async fn connect(&self) -> Result<OpenConnection, DatabaseError> {
-        let connected = answered(self.config.connect(self.tls.clone())).await;
-        let (client, connection) = connected?;
+        let (last, others) = self.hosts.split_last().expect("a configuration gives at least one");
+        for host in others {
+            match self.connect_to(host).await {
+                Ok(open) => return Ok(open),
+                Err(error) => debug!(error = %Chain(&error), "a database host cannot be used: trying the next one"),
+            }
+        }
+        self.connect_to(last).await
+    }
+
+    async fn connect_to(&self, host: &tokio_postgres::Config) -> Result<OpenConnection, DatabaseError> {
+        let (client, connection) = answered(host.connect(self.tls.clone())).await?;
         // The driver ignores the connection's error, because every waiting statement receives that error too.
         let driver = tokio::spawn(async { drop(connection.await) });
         Ok(OpenConnection { client, _driver: AbortOnDropHandle::new(driver) })
@@ -137,9 +152,20 @@ pub fn bigint(number: u64) -> i64 {
 /// # Errors
 /// The server's error, or [`DatabaseError::Silent`].
 pub async fn answered<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, DatabaseError> {
-    match timeout(ANSWER_TIMEOUT, answer).await {
+    answered_within(ANSWER_TIMEOUT, answer).await
+}
+
+/// Like [`answered`], with another longest wait.
+///
+/// # Errors
+/// The server's error, or [`DatabaseError::Silent`].
+pub async fn answered_within<T>(
+    wait: Duration,
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, DatabaseError> {
+    match timeout(wait, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(DatabaseError::Silent(ANSWER_TIMEOUT)),
+        Err(_) => Err(DatabaseError::Silent(wait)),
     }
 }
 
