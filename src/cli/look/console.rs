@@ -1,9 +1,12 @@
 //! `channeld console`: events, their proofs and the daemon, in a browser. A signal ends the command at once, without waiting
 //! for browsers. The daemon completes the requests that it has received from the console.
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
+use tempfile::NamedTempFile;
 use tracing::warn;
 
 use crate::cli::context::{CommandError, Context, Exit};
@@ -49,11 +52,13 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
     let config = cx.config()?;
     telemetry::init_plain(&config.log);
     let mut signals = Signals::listen().map_err(CommandError::output)?;
+    // The file exists until this command ends.
+    let page = OnceLock::new();
     let announce = |address: &str| {
         cx.say(address)?;
         anstream::eprintln!("The address works once. Ctrl-C ends the console.");
         if args.open {
-            open_browser(address);
+            page.get_or_init(|| open_browser(address));
         }
         Ok(())
     };
@@ -77,11 +82,42 @@ pub(crate) async fn serve(
 }
 
 /// Asks the desktop to open the address. The address is printed in any case.
-pub(crate) fn open_browser(address: &str) {
+///
+/// Every user of the machine can read the arguments of a program, and the address signs in whoever opens it first. The
+/// browser therefore gets the path of a file that only this user can read. The file is removed when the returned handle is
+/// dropped.
+#[must_use]
+pub(crate) fn open_browser(address: &str) -> Option<NamedTempFile> {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let mut browser = Command::new(program);
-    browser.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if let Err(error) = browser.spawn() {
-        warn!(%error, "no browser could be started: open the address yourself");
+    let opened = private_page(address).and_then(|page| {
+        let mut browser = Command::new(program);
+        browser.arg(page.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        browser.spawn().map(|_| page)
+    });
+    opened.inspect_err(|error| warn!(%error, "no browser could be started: open the address yourself")).ok()
+}
+
+/// A page that leads to the address. Only this user can read its file.
+fn private_page(address: &str) -> io::Result<NamedTempFile> {
+    let mut page = tempfile::Builder::new().prefix("channeld-").suffix(".html").tempfile()?;
+    write!(page, "<!DOCTYPE html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0; url={address}\">")?;
+    page.flush()?;
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_page_that_leads_to_the_address_is_private_and_removed() {
+        let page = private_page("http://127.0.0.1:8480/enter?key=once").unwrap();
+        let path = page.path().to_owned();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("url=http://127.0.0.1:8480/enter?key=once\""));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(page);
+        assert!(!path.exists());
     }
 }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::io::{self, ErrorKind, Write};
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -135,10 +135,12 @@ async fn in_a_browser(
     let sources =
         Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };
     let socket = Socket::listen(&config.state.path)?;
+    // The file exists until the demonstration ends.
+    let page = OnceLock::new();
     let announce = |address: &str| {
         println!("Open this address in a browser (it works once): {address}\n");
         if open {
-            console::open_browser(address);
+            page.get_or_init(|| console::open_browser(address));
         }
         Ok(())
     };

@@ -68,11 +68,17 @@ fn csv(row: &Row) -> String {
     format!("{}\r\n", cells.join(","))
 }
 
+/// The signs with which a formula can begin, and their full-width forms, which some spreadsheets accept too.
+const FORMULA_SIGNS: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
+
+/// Characters that can end a cell: in some countries, spreadsheets separate cells at semicolons or tabs.
+const SEPARATORS: [char; 6] = [',', ';', '\t', '"', '\n', '\r'];
+
 /// Quotes a cell. A cell that a spreadsheet would read as a formula gets an apostrophe in front.
 fn quoted(cell: &str) -> String {
-    let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let is_formula = cell.trim_start().starts_with(FORMULA_SIGNS);
     let cell = if is_formula { format!("'{cell}") } else { cell.to_owned() };
-    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
+    if cell.contains(SEPARATORS) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
 }
 
 #[cfg(test)]
@@ -81,9 +87,17 @@ mod tests {
 
     #[test]
     fn csv_cells_are_escaped_and_never_formulas() {
-        for (cell, expected) in
-            [("plain", "plain"), ("=1+1", "'=1+1"), ("a,b", "\"a,b\""), ("a\"b", "\"a\"\"b\""), ("-1,", "\"'-1,\"")]
-        {
+        for (cell, expected) in [
+            ("plain", "plain"),
+            ("=1+1", "'=1+1"),
+            ("a,b", "\"a,b\""),
+            ("a\"b", "\"a\"\"b\""),
+            ("-1,", "\"'-1,\""),
+            ("a;=1+1", "\"a;=1+1\""),
+            ("a\t=1+1", "\"a\t=1+1\""),
+            ("\t=1+1", "\"'\t=1+1\""),
+            ("\u{ff1d}1+1", "'\u{ff1d}1+1"),
+        ] {
             assert_eq!(quoted(cell), expected);
         }
     }

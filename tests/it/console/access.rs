@@ -2,6 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use reqwest::header::{ORIGIN, SET_COOKIE};
 use reqwest::{Method, StatusCode};
@@ -147,12 +148,15 @@ async fn the_address_opens_in_the_browser_if_requested() {
     std::fs::create_dir(&programs).unwrap();
     let browser = programs.join(if cfg!(target_os = "macos") { "open" } else { "xdg-open" });
     // Rename the file when it is complete, because the test waits until it exists.
-    let script = format!("#!/bin/sh\nprintf %s \"$1\" > {0}.part && /bin/mv {0}.part {0}\n", opened.display());
+    let script =
+        format!("#!/bin/sh\n(echo \"$1\"; /bin/cat \"$1\") > {0}.part && /bin/mv {0}.part {0}\n", opened.display());
     std::fs::write(&browser, script).unwrap();
     std::fs::set_permissions(&browser, Permissions::from_mode(0o755)).unwrap();
     let console = Console::start_with(&["console", "--open"], Some(&config), &[("PATH", &programs)]).await;
     let asked = eventually("the browser is started", || std::fs::read_to_string(&opened).ok()).await;
-    assert_eq!(asked, console.address);
+    // Other users can read the argument, so it is the path of a private page that leads to the address.
+    let (argument, page) = asked.split_once('\n').unwrap();
+    assert!(Path::new(argument).is_absolute() && page.contains(&format!("url={}\"", console.address)), "{asked}");
     assert_eq!(console.enter().await.get("/").await.status, StatusCode::OK);
 
     // Without a browser, the console still starts and prints its address.
