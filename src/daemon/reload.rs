@@ -100,9 +100,12 @@ impl Daemon {
             }
         }
         for reply in replies {
-            let outcome = adopted.as_ref().map(Changes::clone);
+            let outcome = match adopted {
+                Ok(changes) => Ok(changes.clone()),
+                Err(error) => Err(Refusal::Config(Chain(&**error).to_string())),
+            };
             // The send fails if the command has ended meanwhile, which is fine.
-            let _ = reply.send(outcome.map_err(|error| Refusal::Config(Chain(&**error).to_string())));
+            let _ = reply.send(outcome);
         }
     }
 

@@ -73,8 +73,9 @@ pub enum DatabaseError {
 /// Opens connections to one database.
 pub struct Connector {
     config: tokio_postgres::Config,
-    /// One configuration for each host, in their order.
-    hosts: Vec<tokio_postgres::Config>,
+    /// One configuration for each host before the last, in their order.
+    first_hosts: Vec<tokio_postgres::Config>,
+    last_host: tokio_postgres::Config,
     tls: MakeRustlsConnect,
 }
 
@@ -97,8 +98,9 @@ impl Connector {
         }
         let is_used = config.get_ssl_mode() != SslMode::Disable;
         let tls = http::tls(server.authorities.as_ref(), server.identity.as_ref(), is_used, Arc::default())?;
-        let hosts = one_by_one(&config);
-        Ok(Self { config, hosts, tls: MakeRustlsConnect::new(tls) })
+        let mut first_hosts = one_by_one(&config);
+        let last_host = first_hosts.pop().unwrap_or_else(|| config.clone());
+        Ok(Self { config, first_hosts, last_host, tls: MakeRustlsConnect::new(tls) })
     }
 
     /// Opens a new connection to the first host that accepts it. Each host has [`ANSWER_TIMEOUT`].
@@ -106,14 +108,13 @@ impl Connector {
     /// # Errors
     /// If no host can be reached, or all of them refuse the connection: the error of the last host.
     pub async fn connect(&self) -> Result<OpenConnection, DatabaseError> {
-        let (last, others) = self.hosts.split_last().expect("a configuration gives at least one");
-        for host in others {
-            match self.connect_to(host).await {
+        for host in &self.first_hosts {
+            match Box::pin(self.connect_to(host)).await {
                 Ok(open) => return Ok(open),
                 Err(error) => debug!(error = %Chain(&error), "a database host cannot be used: trying the next one"),
             }
         }
-        self.connect_to(last).await
+        Box::pin(self.connect_to(&self.last_host)).await
     }
 
     async fn connect_to(&self, host: &tokio_postgres::Config) -> Result<OpenConnection, DatabaseError> {

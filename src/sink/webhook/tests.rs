@@ -255,7 +255,8 @@ async fn answering_once(response: String) -> Url {
 
 #[tokio::test]
 async fn a_success_with_unusual_headers_is_a_success() {
-    let many: String = (0..500).map(|number| format!("x-{number}: 1\r\n")).collect();
+    let many: Vec<_> = (0..500).map(|number| format!("x-{number}: 1\r\n")).collect();
+    let many = many.concat();
     for headers in ["x-folded: one\r\n two\r\n", "x-space : 1\r\n", "x-\u{e9}: 1\r\n", "no colon\r\n", &many] {
         let response = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 2\r\n\r\nok");
         let webhook = made(settings(&answering_once(response).await)).unwrap();

@@ -111,7 +111,7 @@ async fn a_rotated_key_is_read_from_its_file() {
 #[tokio::test]
 async fn a_secret_that_becomes_a_pipe_is_refused_and_signals_still_work() {
     let simulator = service().await;
-    let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
+    let (setup, key_file, daemon) = with_an_old_key(&simulator).await;
     std::fs::remove_file(&key_file).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&key_file).status().unwrap().success());
     let told = setup.tell(&["reload"]).await;
