@@ -30,6 +30,7 @@ use telemetry::{ALWAYS, Logs};
 pub(crate) mod assembly;
 pub(crate) mod membership;
 mod progress;
+mod reading;
 mod reload;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
@@ -42,7 +43,7 @@ pub(crate) use supervisor::EndReason;
 
 use assembly::{AssemblyError, Sinks};
 use membership::Sharing;
-use reload::Reading;
+use reading::Reading;
 use supervisor::Supervisor;
 use systemd::{Notifier, Phase};
 use trace_export::TraceExport;
@@ -217,7 +218,7 @@ impl Daemon {
                     Signal::Reload => self.request_reload(None),
                 },
                 Some(reply) = self.reloads.recv() => self.request_reload(Some(reply)),
-                loaded = reload::read(self.reading.as_mut()), if stopping.is_none() => self.finish_reading(loaded),
+                loaded = reading::read(self.reading.as_mut()), if stopping.is_none() => self.finish_reading(loaded),
                 _ = look.tick(), if stopping.is_none() => self.follow_files(),
                 () = membership::changed(self.sharing.as_mut()), if stopping.is_none() => self.follow_work(),
             }

@@ -8,17 +8,17 @@
 //!   that the file names are read again as soon as they change.
 //! * **A file that hangs stops nothing else.** A blocking thread reads the files, and signals are handled meanwhile.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
+use super::reading::Reading;
 use super::systemd::Phase;
 use super::{Daemon, StartError, assembly};
-use crate::config::{Channel, Config, ConfigError, Loaded, Text};
+use crate::config::{Channel, Config, Loaded, Text};
 use channel::{Handles, SignerStatus, counted};
 use net::Chain;
 use operator::{Changes, Operations, Refusal, Reloading};
@@ -28,22 +28,6 @@ use telemetry::ALWAYS;
 
 /// A signer whose last signature is older than this may have been retired, so no warning names this signer.
 const LATELY: Duration = Duration::from_secs(24 * 3600);
-
-/// A configuration that a blocking thread reads. Its files can be on a mount that hangs, so the daemon does not wait for it.
-pub(super) struct Reading {
-    /// The configuration, or `None` if no file has changed.
-    loaded: JoinHandle<Result<Option<Loaded>, ConfigError>>,
-    /// The commands that wait for the outcome. `None` if the daemon itself looks for changed files.
-    replies: Option<Vec<Reloading>>,
-}
-
-/// Returns when the configuration is read. Does not return if none is being read. Safe to cancel.
-pub(super) async fn read(reading: Option<&mut Reading>) -> Result<Option<Loaded>, StartError> {
-    match reading {
-        Some(Reading { loaded, .. }) => Ok(loaded.await??),
-        None => pending().await,
-    }
-}
 
 impl Daemon {
     /// Reads the operator's file again, and applies it when it is read. If the file is being read already, it is read once

@@ -1,7 +1,7 @@
 //! Passes log lines to a thread that writes them to standard error.
 //!
-//! Standard error can be a pipe whose reader has stopped. A write to it then blocks, and a task that logged would block
-//! with it, up to the whole process. Lines therefore go through a queue.
+//! Standard error can be a pipe whose reader has stopped. A write to the pipe then blocks. Without a queue, each task that logs
+//! would block too, and in the end the whole process.
 //!
 //! # Invariants
 //!
@@ -60,7 +60,7 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Logs how many lines were lost, when there is room for lines again. Does not return.
+    /// Logs how many lines were lost, as soon as no line waits any more. Does not return.
     pub async fn watch(self) {
         let (mut look, mut reported) = (tokio::time::interval(LOOK), 0);
         loop {
