@@ -60,7 +60,7 @@ async fn of_table(request: &PageRequest, table: &Table, query: &Query) -> Markup
             Ok(page) => {
                 @if query.below.is_none() {
                     p #arrived.arrived hidden aria-live="polite" data-mark=(mark) data-query=(query.without_position()) {
-                        a href=(query.first_page()) { span {} " – show them" }
+                        a href=(query.first_page()) { span {} " – show" }
                     }
                 }
                 @if page.rows.is_empty() && !page.is_stopped { (nothing(query, table.search, report.as_deref())) } @else { (rows(&page.rows)) }
