@@ -57,7 +57,7 @@ const KEYS: &[(&str, &str, &[&str])] = &[
         &["twice (again as item 2 of the list); list each signer once"],
     ),
     ("verification.min_required_signatures", "0", &["greater than 0, and at most the number of signers"]),
-    ("verification.min_required_signatures", "11", &["but only 10 signers are listed; lower it"]),
+    ("verification.min_required_signatures", "11", &["but only 10 signers are listed; lower this number"]),
     ("verification.ordering", r#""strikt""#, &[r#"must be "available" or "strict""#]),
     ("verification.unsigned", r#""keep""#, &["verification.unsigned", "must be"]),
     // [channels]
@@ -144,7 +144,7 @@ const SINKS: &[(&str, &[&str])] = &[
         r#"{"type": "webhook", "url": "https://x/", "secret_file": "~/empty"}"#,
         &["~/empty", "is empty; put the secret into it"],
     ),
-    (r#"{"type": "webhook", "url": "https://x/", "secret_file": "~"}"#, &["Is a directory"]),
+    (r#"{"type": "webhook", "url": "https://x/", "secret_file": "~"}"#, &["is not a regular file"]),
     (r#"{"type": "webhook", "url": "https://x/", "batch_events": 0}"#, &["a whole number from 1 to 1000"]),
     (
         r#"{"type": "webhook", "url": "https://x/", "batch_events": 9, "concurrency": 4}"#,
@@ -231,7 +231,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("chekc", 64, &["'chekc'", "'check'", "--help"]),
     ("check --conect", 64, &["'--conect'", "'--connect'"]),
     ("check -c /nowhere.toml", 78, &["/nowhere.toml", "correct the path or the file"]),
-    ("check -c ~", 78, &["Is a directory", "correct the path or the file"]),
+    ("check -c ~", 78, &["is not a regular file", "correct the path or the file"]),
     ("check -c ~/open", 78, &["line 1: not TOML", "correct the file"]),
     ("status -c", 1, &["no state exists in ~/state", "is this the daemon's configuration?"]),
     ("cluster -c", 1, &["no state exists in ~/state"]),
