@@ -2,11 +2,13 @@
 //!
 //! # Invariants
 //!
-//! * **Silent.** `Debug`, `Display` and `Serialize` of a [`Secret`] do not reveal it; only [`Secret::expose`] does.
+//! * **Silent.** `Debug`, `Display` and `Serialize` of a [`Secret`] do not reveal it; only [`Secret::expose`] does. A
+//!   [fingerprint](Secret::fingerprint) identifies it.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
+use sha2::{Digest, Sha256};
 
 const SHOWN: &str = "[secret]";
 
@@ -18,6 +20,12 @@ impl Secret {
     /// Wraps a text.
     pub fn new(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
+    }
+
+    /// The first eight hexadecimal digits of the text's SHA-256 hash. They tell an operator which of several secrets is in use,
+    /// and do not reveal it.
+    pub fn fingerprint(&self) -> String {
+        Sha256::digest(self.0.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
     }
 
     /// The text, for the code that must use it.
@@ -58,5 +66,7 @@ mod tests {
             assert!(!shown.contains("hunter2"), "{shown}");
         }
         assert_eq!(secret.expose(), "hunter2");
+        // printf %s hunter2 | sha256sum
+        assert_eq!(secret.fingerprint(), "f52fbd32");
     }
 }

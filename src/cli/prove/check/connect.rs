@@ -74,7 +74,8 @@ pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show
         Ok(client) => client,
         Err(error) => return vec![ConnectionCheck::new("service", url, Err(Chain(&error).to_string()))],
     };
-    let health = client.health().await.map(|()| "it exists and is usable".to_owned());
+    let key = config.api.client.api_key.fingerprint();
+    let health = client.health().await.map(|()| format!("it exists and is usable; fingerprint of the API key: {key}"));
     let mut service = ConnectionCheck::new("service", url, health.map_err(|error| advised(&error)));
     service.show(show_body && !service.ok, client.refusal(None)).await;
     let mut checks = vec![service];
