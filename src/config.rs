@@ -41,7 +41,7 @@ pub use partial::LocalConfig;
 pub use problem::{ConfigError, Problem, built_without, not_built_in};
 pub use schema::schema;
 pub use sources::environment::{FILE_VARIABLE, is_in_environment};
-pub use sources::files::{Files, Text};
+pub use sources::files::{ConfigText, Files};
 pub use tables::api::Api;
 pub use tables::channel::Channel;
 pub use tables::sink::{Sink, SinkSettings};
@@ -94,7 +94,7 @@ pub struct Config {
 /// A configuration and its sources.
 pub struct Loaded {
     /// The operator's file.
-    pub text: Text,
+    pub text: ConfigText,
     /// The settings from all sources.
     pub config: Config,
     /// The files with secrets, certificates and keys.
@@ -107,26 +107,29 @@ impl Config {
     /// # Errors
     /// Every problem that was found. If the file cannot be read, this is the only problem.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
-        Self::of(Text::read(file)?, std::env::vars_os()).map(|loaded| loaded.config)
+        Self::of(ConfigText::read(file)?, std::env::vars_os()).map(|loaded| loaded.config)
     }
 
     /// Checks the defaults, the operator's `text` and `variables`.
     ///
     /// # Errors
     /// Every problem that was found. If the text is not TOML, this is the only problem.
-    pub fn of(text: Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
+    pub fn of(
+        text: ConfigText,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Loaded, ConfigError> {
         let (config, reader) = Self::checked(&text, variables)?;
         Ok(Loaded { text, config, files: reader.files.take() })
     }
 
     /// Like [`load`](Self::load). Also returns each value in effect with its origin.
     pub(crate) fn load_with_settings(file: Option<&Path>) -> Result<(Self, Vec<Setting>), ConfigError> {
-        let (config, reader) = Self::checked(&Text::read(file)?, std::env::vars_os())?;
+        let (config, reader) = Self::checked(&ConfigText::read(file)?, std::env::vars_os())?;
         Ok((config, effective::settings(&reader)))
     }
 
     fn checked(
-        text: &Text,
+        text: &ConfigText,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<(Self, Reader), ConfigError> {
         let reader = Reader::open(text, variables)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::error;
 
-use crate::config::{Config, Text};
+use crate::config::{Config, ConfigText};
 use crate::daemon::{self, EndReason};
 use net::Chain;
 use telemetry::ALWAYS;
@@ -19,7 +19,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 pub(super) async fn run(file: Option<&Path>) -> Exit {
     // Listen first, so that a signal during the start also shuts the daemon down cleanly.
     let signals = daemon::Signals::listen();
-    let loaded = match Text::read(file).and_then(|text| Config::of(text, std::env::vars_os())) {
+    let loaded = match ConfigText::read(file).and_then(|text| Config::of(text, std::env::vars_os())) {
         Ok(loaded) => loaded,
         Err(problems) => {
             let priority = if telemetry::is_journal() { "<3>" } else { "" };

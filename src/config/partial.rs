@@ -9,7 +9,7 @@ use figment::{Figment, Metadata};
 use super::key::Key;
 use super::problem::ConfigError;
 use super::reading::{Reader, Reported, Section, all};
-use super::sources::files::Text;
+use super::sources::files::ConfigText;
 use super::sources::{Layer, defaults};
 use super::tables::channel::{self, Channel};
 use super::tables::daemon::{read_listen, read_log};
@@ -89,11 +89,11 @@ pub(crate) fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Resul
 }
 
 fn load_part<T>(file: Option<&Path>, read: impl FnOnce(&Section<'_>) -> Result<T, Reported>) -> Result<T, ConfigError> {
-    read_part(&Text::read(file)?, std::env::vars_os(), read)
+    read_part(&ConfigText::read(file)?, std::env::vars_os(), read)
 }
 
 fn read_part<T>(
-    text: &Text,
+    text: &ConfigText,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
 ) -> Result<T, ConfigError> {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_problem_with_a_part_names_the_line() {
-        let text = Text::written(Path::new("channeld.toml"), "[admin]\nlisten = \"somewhere\"\n".to_owned());
+        let text = ConfigText::written(Path::new("channeld.toml"), "[admin]\nlisten = \"somewhere\"\n".to_owned());
         let error = read_part(&text, [], read_listen).expect_err("no address");
         assert_eq!(error.problems[0].origin.as_deref(), Some("file channeld.toml, line 2"));
     }
@@ -137,7 +137,7 @@ mod tests {
         variable: (&str, &str),
         read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
     ) -> Vec<String> {
-        let text = Text::written(Path::new("channeld.toml"), text.to_owned());
+        let text = ConfigText::written(Path::new("channeld.toml"), text.to_owned());
         let part = read_part(&text, [(variable.0.into(), variable.1.into())], read);
         part.err().map_or(Vec::new(), |error| error.problems.into_iter().map(|problem| problem.key).collect())
     }

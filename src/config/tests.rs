@@ -54,7 +54,7 @@ fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     fs::write(&file, text).expect("a file in it");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("its own");
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    Config::of(Text::read(Some(&file))?, variables).map(|loaded| loaded.config)
+    Config::of(ConfigText::read(Some(&file))?, variables).map(|loaded| loaded.config)
 }
 
 fn good(variables: &[(&str, &str)]) -> Config {

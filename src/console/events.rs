@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::page::{self, Badge, PageRequest};
 use super::state::State;
-use super::tables::{HitCount, MOST_NEW, MOST_ROWS, Page, Sample, Search, Source, Table};
+use super::tables::{HitCount, MOST_NEW, MOST_ROWS, OpenSource, Page, Sample, Search, Table};
 use super::text::whole;
 use channel::grouped;
 use operator::Report;
@@ -35,8 +35,8 @@ const EXPORTED: usize = 100_000;
 pub(super) async fn list(request: PageRequest) -> Response {
     let query = Query::parse(&request.query, Timestamp::now());
     let content = match &request.state.source {
-        Source::Table(table) => of_table(&request, table, &query).await,
-        Source::Service(why) => service::list(&request, &query, why).await,
+        OpenSource::Table(table) => of_table(&request, table, &query).await,
+        OpenSource::Service(why) => service::list(&request, &query, why).await,
     };
     request.page("Events", "/", &content).await
 }
@@ -115,7 +115,7 @@ fn quarantined(report: &Report) -> Markup {
 /// Returns how many events have arrived since a page was made.
 pub(super) async fn new_ones(request: PageRequest) -> Response {
     let query = Query::parse(&request.query, Timestamp::now());
-    let Source::Table(table) = &request.state.source else { return StatusCode::NOT_FOUND.into_response() };
+    let OpenSource::Table(table) = &request.state.source else { return StatusCode::NOT_FOUND.into_response() };
     let count = table.arrived(&query.filter, &page::member(request.query.as_bytes(), "mark").unwrap_or_default()).await;
     match count {
         Ok(count) => Json(json!({ "count": count, "most": count >= MOST_NEW })).into_response(),
@@ -133,12 +133,12 @@ pub(super) async fn export(PageRequest { state, query, .. }: PageRequest) -> Res
         ("application/x-ndjson", "attachment; filename=\"events.jsonl\"", "")
     };
     let body = match &state.source {
-        Source::Service(_) => {
+        OpenSource::Service(_) => {
             let lines =
                 service::found(&state, &query).await.iter().map(|row| export::line(row, is_csv)).collect::<String>();
             Body::from(head.to_owned() + &lines)
         }
-        Source::Table(table) => match query.problem(table.search) {
+        OpenSource::Table(table) => match query.problem(table.search) {
             Some(wrong) => return (StatusCode::BAD_REQUEST, wrong).into_response(),
             None => Body::from_stream(stream::iter([Ok(head.to_owned())]).chain(pages(state, query, is_csv))),
         },
@@ -150,7 +150,7 @@ pub(super) async fn export(PageRequest { state, query, .. }: PageRequest) -> Res
 fn pages(state: Arc<State>, query: Query, is_csv: bool) -> impl Stream<Item = Result<String, Infallible>> {
     let begin = Some((query.below.clone(), 0));
     stream::unfold((state, query, begin), move |(state, query, at)| async move {
-        let (Some((below, count)), Source::Table(table)) = (at, &state.source) else { return None };
+        let (Some((below, count)), OpenSource::Table(table)) = (at, &state.source) else { return None };
         let (lines, next) = export::page(table, &query, below.as_ref(), is_csv).await;
         let count = count + MOST_ROWS;
         let next = next.filter(|_| count < EXPORTED).map(|next| (Some(next), count));

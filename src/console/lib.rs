@@ -64,12 +64,12 @@ mod undelivered;
 use access::{Access, guard};
 use daemon_connection::DaemonConnection;
 use state::State;
-use tables::Source;
+use tables::OpenSource;
 
 pub use tables::EventSource;
 
 /// The settings of a console.
-pub struct Settings {
+pub struct ConsoleSettings {
     /// The loopback address to listen on.
     pub listen: SocketAddr,
     /// Whether the console refuses to change anything.
@@ -127,9 +127,9 @@ impl Console {
     ///
     /// # Errors
     /// [`ConsoleError`] if the console cannot listen on the address, or if the settings of the table cannot be used.
-    pub async fn open(settings: Settings) -> Result<Self, ConsoleError> {
-        let Settings { listen, read_only, directory, who, channels, signer_names, client, source } = settings;
-        let source = Source::of(source).map_err(ConsoleError::Table)?;
+    pub async fn open(settings: ConsoleSettings) -> Result<Self, ConsoleError> {
+        let ConsoleSettings { listen, read_only, directory, who, channels, signer_names, client, source } = settings;
+        let source = OpenSource::of(source).map_err(ConsoleError::Table)?;
         let failed = |source| ConsoleError::Listen { listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;

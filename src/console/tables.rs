@@ -35,7 +35,7 @@ mod tests;
 
 pub(super) use backend::{HitCount, MOST_NEW, OnlyWhole, Page};
 pub(super) use excerpt::Excerpt;
-pub(super) use filter::{Facet, Filter, PagePosition, Sample};
+pub(super) use filter::{EventFilter, Facet, PagePosition, Sample};
 pub(super) use rows::{FullRow, Row};
 pub(super) use sink::Search;
 
@@ -70,7 +70,7 @@ pub enum EventSource {
 }
 
 /// The source of the events, ready to be read.
-pub(super) enum Source {
+pub(super) enum OpenSource {
     Table(Table),
     /// The service's own search, and the reason for using it.
     Service(String),
@@ -83,7 +83,7 @@ pub(super) struct Table {
     sample: Mutex<Option<(Instant, Arc<Sample>)>>,
 }
 
-impl Source {
+impl OpenSource {
     /// Prepares to read from this source. The error says why the source cannot be used.
     pub(super) fn of(source: EventSource) -> Result<Self, String> {
         let (sink, search, backend): (_, _, Box<dyn Backend>) = match source {
@@ -113,7 +113,7 @@ impl Table {
     /// Returns at most `limit` rows below a position.
     pub(super) async fn page(
         &self,
-        filter: &Filter,
+        filter: &EventFilter,
         below: Option<&PagePosition>,
         limit: usize,
         is_patient: bool,
@@ -143,7 +143,7 @@ impl Table {
 
     async fn read_sample(&self) -> Result<Sample, TableError> {
         let deadline = Instant::now() + SMALL;
-        let page_query = PageQuery { filter: &Filter::default(), below: None, limit: SAMPLED, deadline };
+        let page_query = PageQuery { filter: &EventFilter::default(), below: None, limit: SAMPLED, deadline };
         let Page { rows, is_stopped, .. } = self.backend.page(page_query).await?;
         if rows.len() < SAMPLED && !is_stopped {
             return Ok(Sample::of(rows));
@@ -159,7 +159,7 @@ impl Table {
     }
 
     /// Counts the rows that arrived after the mark, up to [`MOST_NEW`].
-    pub(super) async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, TableError> {
+    pub(super) async fn arrived(&self, filter: &EventFilter, mark: &str) -> Result<usize, TableError> {
         let mark =
             mark.parse().map_err(|_| TableError::Failed("The mark does not belong to this table.".to_owned()))?;
         self.backend.arrived(filter, mark, Instant::now() + SMALL).await

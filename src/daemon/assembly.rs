@@ -142,7 +142,7 @@ mod tests {
     use std::fmt::Write;
 
     use super::*;
-    use crate::config::Text;
+    use crate::config::ConfigText;
     use crate::daemon::open_ledgers;
     use ledger::store::StateSettings;
     use ledger::{PROOFS, PROOFS_OF_A_CHANNEL};
@@ -159,7 +159,7 @@ mod tests {
         }
         let file = directory.join("channeld.toml");
         std::fs::write(&file, text).unwrap();
-        Config::of(Text::read(Some(&file)).unwrap(), []).unwrap_or_else(|problems| panic!("{problems}")).config
+        Config::of(ConfigText::read(Some(&file)).unwrap(), []).unwrap_or_else(|problems| panic!("{problems}")).config
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 use super::reading::Reading;
 use super::systemd::Phase;
 use super::{Daemon, StartError, assembly};
-use crate::config::{Channel, Config, Loaded, Text};
+use crate::config::{Channel, Config, ConfigText, Loaded};
 use channel::{Handles, SignerStatus, counted};
 use net::Chain;
 use operator::{Changes, Operations, Refusal, Reloading};
@@ -43,7 +43,7 @@ impl Daemon {
         {
             self.notifier.reloading();
             let file = self.file.clone();
-            let load = move || Config::of(Text::read(file.as_deref())?, std::env::vars_os()).map(Some);
+            let load = move || Config::of(ConfigText::read(file.as_deref())?, std::env::vars_os()).map(Some);
             self.reading = Some(Reading { loaded: spawn_blocking(load), replies: Some(replies) });
         }
     }

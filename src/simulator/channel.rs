@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::task::{JoinError, spawn_blocking};
 use uuid::Uuid;
 
-use crate::event::facts::Facts;
+use crate::event::facts::ContentFacts;
 use crate::event::kind::Honesty;
 use crate::event::log_entry::{LogEntry, RecordCell, Rendered};
 use crate::event::network::Network;
@@ -89,8 +89,8 @@ impl Channel {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn facts(&self, entry: &LogEntry) -> Facts<'_> {
-        Facts::of(self.seed, self.number, &self.roster, entry)
+    pub(crate) fn facts(&self, entry: &LogEntry) -> ContentFacts<'_> {
+        ContentFacts::of(self.seed, self.number, &self.roster, entry)
     }
 
     pub(crate) fn select(&self, request: PageRequest, condition: &impl Condition) -> Selection {

@@ -22,7 +22,7 @@ pub(crate) enum Purpose {
     Gap,
     EventId,
     EventIdMask,
-    Facts,
+    ContentFacts,
     Content,
     Altered,
     Fault,

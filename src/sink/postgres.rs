@@ -49,7 +49,7 @@ mod writer;
 
 use cells::Parameter;
 use pool::Pool;
-use refusal::{Detail, Refusal};
+use refusal::{Detail, StatementRefusal};
 use statements::Statements;
 use writer::Writer;
 
@@ -108,7 +108,7 @@ impl Sink for Postgres {
         let connection = self.pool.borrow_unprepared().await?;
         match connection.row_of(lane).await {
             Ok((position, _)) => Ok(position),
-            Err(Refusal { detail: Detail::NoTable, .. }) => {
+            Err(StatementRefusal { detail: Detail::NoTable, .. }) => {
                 Ok(Position::Missing(without_row(&self.pool.settings.progress_name())))
             }
             Err(refusal) => Err(refusal.error),
@@ -119,7 +119,7 @@ impl Sink for Postgres {
         let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
         match self.pool.borrow_unprepared().await?.query(&self.pool.statements.oldest, &parameters).await {
             Ok(rows) => Ok(rows.first().and_then(key_of).map_or(Oldest::Nothing, Oldest::Event)),
-            Err(Refusal { detail: Detail::NoTable, .. }) => Ok(Oldest::Nothing),
+            Err(StatementRefusal { detail: Detail::NoTable, .. }) => Ok(Oldest::Nothing),
             Err(refusal) => Err(refusal.error),
         }
     }

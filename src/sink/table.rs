@@ -34,16 +34,16 @@ pub(super) const NO_ID: &str = "00000000-0000-0000-0000-000000000000";
 
 pub(super) struct Column {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: CellKind,
     /// Whether each row has a value in this column.
     pub(super) is_needed: bool,
     /// Whether a full-text search covers this column.
     pub(super) is_searched: bool,
-    cell: fn(&Source<'_>) -> Cell,
+    cell: fn(&RowSource<'_>) -> Cell,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CellKind {
     Id,
     Number,
     Text,
@@ -52,7 +52,7 @@ pub(super) enum Kind {
     Json,
 }
 
-impl Kind {
+impl CellKind {
     pub(super) fn postgres(self) -> &'static str {
         match self {
             Self::Id => "uuid",
@@ -73,50 +73,50 @@ impl Kind {
     }
 }
 
-const fn needed(name: &'static str, kind: Kind, cell: fn(&Source<'_>) -> Cell) -> Column {
+const fn needed(name: &'static str, kind: CellKind, cell: fn(&RowSource<'_>) -> Cell) -> Column {
     Column { name, kind, is_needed: true, is_searched: false, cell }
 }
 
-const fn optional(name: &'static str, kind: Kind, cell: fn(&Source<'_>) -> Cell) -> Column {
+const fn optional(name: &'static str, kind: CellKind, cell: fn(&RowSource<'_>) -> Cell) -> Column {
     Column { name, kind, is_needed: false, is_searched: false, cell }
 }
 
-const fn in_search(name: &'static str, kind: Kind, cell: fn(&Source<'_>) -> Cell) -> Column {
+const fn in_search(name: &'static str, kind: CellKind, cell: fn(&RowSource<'_>) -> Cell) -> Column {
     Column { name, kind, is_needed: false, is_searched: true, cell }
 }
 
 /// All columns. A new column must be added at the end and must be optional, because existing tables do not have it.
 pub(super) const COLUMNS: &[Column] = &[
-    needed("channel_id", Kind::Id, |of| Cell::Id(of.record.channel.id.0)),
-    needed("event_offset", Kind::Number, |of| Cell::Number(of.record.offset.get())),
-    needed("channel", Kind::Text, |of| text(Some(&of.record.channel.name))),
-    in_search("event_id", Kind::Id, |of| of.record.event_id.map_or(Cell::Null, |id| Cell::Id(id.0))),
-    Column { is_needed: true, ..in_search("type", Kind::Text, |of| text(Some(of.record.kind.as_ref()))) },
-    in_search("name", Kind::Text, |of| of.fact(Field::EventName)),
-    in_search("source", Kind::Text, |of| of.fact(Field::Address)),
-    in_search("service", Kind::Text, |of| of.fact(Field::Service)),
-    in_search("network", Kind::Text, |of| of.fact(Field::ChainSelector)),
-    optional("time", Kind::Time, |of| {
+    needed("channel_id", CellKind::Id, |of| Cell::Id(of.record.channel.id.0)),
+    needed("event_offset", CellKind::Number, |of| Cell::Number(of.record.offset.get())),
+    needed("channel", CellKind::Text, |of| text(Some(&of.record.channel.name))),
+    in_search("event_id", CellKind::Id, |of| of.record.event_id.map_or(Cell::Null, |id| Cell::Id(id.0))),
+    Column { is_needed: true, ..in_search("type", CellKind::Text, |of| text(Some(of.record.kind.as_ref()))) },
+    in_search("name", CellKind::Text, |of| of.fact(Field::EventName)),
+    in_search("source", CellKind::Text, |of| of.fact(Field::Address)),
+    in_search("service", CellKind::Text, |of| of.fact(Field::Service)),
+    in_search("network", CellKind::Text, |of| of.fact(Field::ChainSelector)),
+    optional("time", CellKind::Time, |of| {
         let second = of.record.time.filter(|second| *second >= EARLIEST);
         second.and_then(|second| Timestamp::from_second(second).ok()).map_or(Cell::Null, Cell::Time)
     }),
-    optional("received", Kind::Time, |of| of.record.received.map_or(Cell::Null, Cell::Time)),
-    needed("delivered", Kind::Time, |of| Cell::Time(of.delivered)),
-    in_search("status", Kind::Text, |of| of.fact(Field::Status)),
-    in_search("status_reason", Kind::Text, |of| text(of.facts.status_reason())),
-    in_search("watcher_id", Kind::Id, |of| of.id(Field::WatcherId)),
-    in_search("operation_id", Kind::Id, |of| of.id(Field::OperationId)),
-    in_search("wallet_operation_id", Kind::Text, |of| of.fact(Field::WalletOperationId)),
-    in_search("wallet_id", Kind::Id, |of| of.id(Field::WalletId)),
-    in_search("query_id", Kind::Id, |of| of.id(Field::QueryId)),
-    needed("verification", Kind::Text, |of| of.fact(Field::Verification)),
-    in_search("digest", Kind::Hash, |of| of.record.digest.map_or(Cell::Null, Cell::Hash)),
-    optional("workflow_id", Kind::Hash, |of| of.record.workflow_id.map_or(Cell::Null, Cell::Hash)),
-    in_search("decoded", Kind::Json, |of| {
+    optional("received", CellKind::Time, |of| of.record.received.map_or(Cell::Null, Cell::Time)),
+    needed("delivered", CellKind::Time, |of| Cell::Time(of.delivered)),
+    in_search("status", CellKind::Text, |of| of.fact(Field::Status)),
+    in_search("status_reason", CellKind::Text, |of| text(of.facts.status_reason())),
+    in_search("watcher_id", CellKind::Id, |of| of.id(Field::WatcherId)),
+    in_search("operation_id", CellKind::Id, |of| of.id(Field::OperationId)),
+    in_search("wallet_operation_id", CellKind::Text, |of| of.fact(Field::WalletOperationId)),
+    in_search("wallet_id", CellKind::Id, |of| of.id(Field::WalletId)),
+    in_search("query_id", CellKind::Id, |of| of.id(Field::QueryId)),
+    needed("verification", CellKind::Text, |of| of.fact(Field::Verification)),
+    in_search("digest", CellKind::Hash, |of| of.record.digest.map_or(Cell::Null, Cell::Hash)),
+    optional("workflow_id", CellKind::Hash, |of| of.record.workflow_id.map_or(Cell::Null, Cell::Hash)),
+    in_search("decoded", CellKind::Json, |of| {
         of.record.decoded().map_or(Cell::Null, |decoded| Cell::Json(of.record.json.slice_ref(decoded)))
     }),
-    needed("record", Kind::Text, |of| Cell::Json(of.message.body().clone())),
-    optional("proof", Kind::Json, |of| of.message.proof().map_or(Cell::Null, Cell::Json)),
+    needed("record", CellKind::Text, |of| Cell::Json(of.message.body().clone())),
+    optional("proof", CellKind::Json, |of| of.message.proof().map_or(Cell::Null, Cell::Json)),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ pub(super) fn is_own_column(name: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row(pub(super) Vec<Cell>);
 
-struct Source<'a> {
+struct RowSource<'a> {
     message: &'a Message,
     record: &'a Record,
     facts: &'a Facts,
@@ -151,7 +151,7 @@ impl Row {
     /// The row of a message that is written at `delivered`.
     pub(super) fn of(message: &Message, delivered: Timestamp) -> Self {
         let record = message.record();
-        let source = Source { message, record, facts: record.facts(), delivered };
+        let source = RowSource { message, record, facts: record.facts(), delivered };
         Self(COLUMNS.iter().map(|column| (column.cell)(&source)).collect())
     }
 }
@@ -178,7 +178,7 @@ pub(super) async fn next_rows(
     (!rows.is_empty()).then_some((place, rows))
 }
 
-impl Source<'_> {
+impl RowSource<'_> {
     fn fact(&self, field: Field) -> Cell {
         text(self.facts.get(field))
     }

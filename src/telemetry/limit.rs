@@ -48,11 +48,11 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Decides which lines are written. Clones share their counts.
 #[derive(Clone, Debug, Default)]
-pub struct Limit(Arc<Mutex<HashMap<Kind, Window>>>);
+pub struct Limit(Arc<Mutex<HashMap<LineKind, Window>>>);
 
 /// Lines of one place in the code about one channel, one sink, or one sink of one channel.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Kind {
+struct LineKind {
     place: Identifier,
     channel: Option<String>,
     sink: Option<String>,
@@ -97,7 +97,7 @@ impl Limit {
         let Line { kind, message } = line;
         let (mut windows, now) = (lock(&self.0), Instant::now());
         let is_known = windows.len() < MAX_KINDS || windows.contains_key(&kind);
-        let kind = if is_known { kind } else { Kind { channel: None, sink: None, ..kind } };
+        let kind = if is_known { kind } else { LineKind { channel: None, sink: None, ..kind } };
         let first = || Window { ends: now + WINDOW, level, message, written: 0, unwritten: 0 };
         let window = windows.entry(kind).or_insert_with(first);
         if now >= window.ends {
@@ -123,7 +123,7 @@ impl<S: Subscriber> Layer<S> for Limit {
             return true;
         }
         // Format the fields before the lock is taken, because formatting runs code of the caller.
-        let kind = Kind { place: metadata.callsite(), channel: None, sink: None };
+        let kind = LineKind { place: metadata.callsite(), channel: None, sink: None };
         let mut line = Line { kind, message: String::new() };
         event.record(&mut line);
         self.admits(line, *metadata.level())
@@ -132,7 +132,7 @@ impl<S: Subscriber> Layer<S> for Limit {
 
 /// The parts of a line that decide its kind.
 struct Line {
-    kind: Kind,
+    kind: LineKind,
     message: String,
 }
 
@@ -158,7 +158,7 @@ impl Visit for Line {
 }
 
 /// Logs how many lines were suppressed, at the level of these lines.
-fn log_unwritten(kind: Kind, window: Window) {
+fn log_unwritten(kind: LineKind, window: Window) {
     let Window { level, message: like, unwritten: lines, .. } = window;
     let (channel, sink, window_s) = (kind.channel.map(display), kind.sink.map(display), WINDOW.as_secs());
     macro_rules! log_at {

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, Text};
+use crate::config::{Config, ConfigText};
 use crate::daemon::assembly::Sinks;
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{EndReason, Supervisor};
@@ -80,7 +80,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("channeld.toml");
     let text = configuration(simulator.announcement(), directory.path(), args.console);
-    let config = Config::of(Text::written(&file, text), [])?.config;
+    let config = Config::of(ConfigText::written(&file, text), [])?.config;
     telemetry::init_plain(&config.log);
 
     say(&format!("A simulated service listens on {}; channeld reads it.\n\n", simulator.announcement().base_url))?;

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::prove::check;
 use crate::cli::terminal::for_stdout;
-use crate::config::{Config, Text};
+use crate::config::{Config, ConfigText};
 
 mod prompt;
 mod sink;
@@ -176,7 +176,7 @@ async fn make(args: Args, new_key: &mut Option<PathBuf>, cx: &mut Context<'_>) -
 
 /// Loads the configuration from this text and the environment, as if the file already existed.
 fn load(file: &Path, text: &str) -> Result<Config, CommandError> {
-    let text = Text::written(file, text.to_owned());
+    let text = ConfigText::written(file, text.to_owned());
     Ok(Config::of(text, std::env::vars_os())?.config)
 }
 

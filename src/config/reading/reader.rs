@@ -15,7 +15,7 @@ use figment::{Figment, Metadata};
 
 use crate::config::key::{Key, plain};
 use crate::config::problem::{ConfigError, Problem};
-use crate::config::sources::files::{Files, Lines, Text};
+use crate::config::sources::files::{ConfigText, Files, Lines};
 use crate::config::sources::{Layer, defaults, environment, merged};
 
 /// The value is missing or unusable, and the problem was recorded. A value that is wrong only in combination with others
@@ -91,7 +91,7 @@ impl Reader {
     /// Creates a reader over the defaults, the operator's text and the variables. Fails only if the text is not TOML.
     /// The error then contains only this problem, because other problems could be its consequences.
     pub(crate) fn open(
-        text: &Text,
+        text: &ConfigText,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
         let variables = variables.into_iter().map(|(name, text)| (name.to_string_lossy().into_owned(), text)).collect();

@@ -20,9 +20,9 @@ const SECRET_LIMIT: usize = 64 * 1024;
 /// The text of a configuration file, and its path; `None` without a file. The text can contain secrets and is never
 /// shown.
 #[derive(Clone, Default)]
-pub struct Text(pub(crate) Option<(PathBuf, String)>);
+pub struct ConfigText(pub(crate) Option<(PathBuf, String)>);
 
-impl Text {
+impl ConfigText {
     /// The text that `file` will have.
     pub fn written(file: &Path, text: String) -> Self {
         Self(Some((file.to_owned(), text)))

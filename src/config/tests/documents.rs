@@ -112,7 +112,7 @@ fn every_key_is_documented_and_every_documented_key_is_read() {
     let directory = TempDir::new().expect("a temporary directory");
     let file = directory.path().join("channeld.toml");
     fs::write(&file, documented()).expect("a file in it");
-    let reader = Reader::open(&Text::read(Some(&file)).expect("a text"), []).expect("TOML");
+    let reader = Reader::open(&ConfigText::read(Some(&file)).expect("a text"), []).expect("TOML");
     let _ = Config::read(&Section::root(&reader));
     assert_eq!(reader.lookups.take().keys.into_keys().collect::<BTreeSet<_>>(), expected);
 }

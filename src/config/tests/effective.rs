@@ -11,7 +11,7 @@ fn settings(text: &str, variables: &[(&str, &str)]) -> (BTreeMap<String, Setting
     fs::write(directory.path().join("secret"), "s3cret-do-not-show\n").expect("a file in it");
     fs::write(&file, text.replace('~', &directory.path().display().to_string())).expect("a file in it");
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    let text = Text::read(Some(&file)).expect("a text");
+    let text = ConfigText::read(Some(&file)).expect("a text");
     let (_, reader) = Config::checked(&text, variables).unwrap_or_else(|error| panic!("{error}"));
     let found = crate::config::effective::settings(&reader);
     for setting in &found {

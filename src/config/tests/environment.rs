@@ -90,7 +90,7 @@ fn two_variables_for_one_key_are_refused() {
 fn a_variable_that_is_not_text_is_named_and_not_shown() {
     use std::os::unix::ffi::OsStringExt;
     let value = OsString::from_vec(b"sk-\xff".to_vec());
-    let error = Config::of(Text::default(), [("CHANNELD_API__API_KEY".into(), value)]).err().expect("not UTF-8");
+    let error = Config::of(ConfigText::default(), [("CHANNELD_API__API_KEY".into(), value)]).err().expect("not UTF-8");
     assert_eq!(keys_of(&error)[0], "api.api_key");
     assert!(error.problems[0].message.contains("UTF-8") && !error.to_string().contains("sk-"), "{error}");
 }

@@ -12,7 +12,7 @@ use super::show::show;
 use super::shown_event::{ShownEvent, created, lanes};
 use crate::page::{Badge, PageRequest, form};
 use crate::state::State;
-use crate::tables::{FullRow, Row, Source, Table};
+use crate::tables::{FullRow, OpenSource, Row, Table};
 use crate::text::text;
 use channel::span;
 use net::Chain;
@@ -113,7 +113,7 @@ pub(crate) async fn of_table(
     channel: ChannelId,
     offset: i64,
 ) -> Result<(&Table, FullRow), (StatusCode, String)> {
-    let Source::Table(table) = &state.source else {
+    let OpenSource::Table(table) = &state.source else {
         return Err((StatusCode::NOT_FOUND, "The console has no table to read this event from.".to_owned()));
     };
     match table.full_row(channel, offset).await {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use url::form_urlencoded::{Serializer, parse};
 
-use crate::tables::{Facet, Filter, MOST_ROWS, PagePosition, Search};
+use crate::tables::{EventFilter, Facet, MOST_ROWS, PagePosition, Search};
 use net::time;
 
 /// The largest number of chosen values in one column.
@@ -24,7 +24,7 @@ pub(crate) struct Query {
     pub(crate) words: String,
     pub(crate) from: String,
     pub(crate) to: String,
-    pub(crate) filter: Filter,
+    pub(crate) filter: EventFilter,
     /// The page begins below the row at this position.
     pub(crate) below: Option<PagePosition>,
     pub(crate) rows: usize,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
-use super::filter::{Filter, PagePosition};
+use super::filter::{EventFilter, PagePosition};
 use super::rows::Row;
 use super::sql::Dialect;
 
@@ -66,7 +66,7 @@ impl HitCount {
 
 #[derive(Clone, Copy)]
 pub(crate) struct PageQuery<'a> {
-    pub(super) filter: &'a Filter,
+    pub(super) filter: &'a EventFilter,
     pub(super) below: Option<&'a PagePosition>,
     pub(super) limit: usize,
     pub(super) deadline: Instant,
@@ -102,7 +102,7 @@ pub(crate) trait Backend: Send + Sync {
     fn mark(&self) -> String;
 
     /// Counts the rows that arrived after the mark, up to [`MOST_NEW`].
-    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, TableError>;
+    async fn arrived(&self, filter: &EventFilter, mark: i64, deadline: Instant) -> Result<usize, TableError>;
 
     /// Returns the number that a query returns; 0 if it returns none.
     async fn number(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<i64, TableError> {

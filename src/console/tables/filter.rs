@@ -57,7 +57,7 @@ impl Sample {
 
 /// The selection of rows. A row must satisfy every part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
+pub(crate) struct EventFilter {
     /// Words that must all occur in the row's texts.
     pub(crate) words: Vec<String>,
     /// For each column, the accepted values.
@@ -107,7 +107,7 @@ impl Facet {
     }
 }
 
-impl Filter {
+impl EventFilter {
     /// Whether words are the only restriction.
     pub(super) fn has_only_words(&self) -> bool {
         !self.words.is_empty() && self.chosen.is_empty() && self.from.is_none() && self.to.is_none()

@@ -14,7 +14,7 @@ use tokio::time::timeout_at;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::backend::{Backend, HitCount, MOST_HITS, MOST_NEW, Page, PageQuery, QueryResult, TableError};
-use super::filter::Filter;
+use super::filter::EventFilter;
 use super::rows::Row;
 use super::sql::{Dialect, NEWEST_FIRST, Statement, TableRange, columns, pattern, texts};
 use net::postgres::{Connector, DatabaseError, OpenConnection, advised, answered};
@@ -138,7 +138,7 @@ impl Postgres {
 
     /// Returns the first rows of a range of the table.
     async fn rows_within(&self, range: TableRange, page_query: PageQuery<'_>) -> Result<Vec<Row>, TableError> {
-        let PageQuery { filter: Filter { words, .. }, below, limit, deadline } = page_query;
+        let PageQuery { filter: EventFilter { words, .. }, below, limit, deadline } = page_query;
         let mut statement = Statement::new(Dialect::Postgres);
         statement.filtered(page_query.filter);
         statement.within(range, below);
@@ -224,7 +224,7 @@ impl Backend for Postgres {
         self.newest(NEWEST) + "select (extract(epoch from max(delivered)) * 1000000)::bigint from newest"
     }
 
-    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, TableError> {
+    async fn arrived(&self, filter: &EventFilter, mark: i64, deadline: Instant) -> Result<usize, TableError> {
         let mut statement = Statement::new(Dialect::Postgres);
         let after = statement.number(mark);
         statement.conditions.push(format!("delivered > timestamptz 'epoch' + {after} * interval '1 microsecond'"));

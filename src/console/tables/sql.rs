@@ -8,7 +8,7 @@
 use jiff::Timestamp;
 
 use super::excerpt::{SEARCHED_CHARACTERS, SEARCHED_COLUMNS};
-use super::filter::{Filter, PagePosition};
+use super::filter::{EventFilter, PagePosition};
 use super::rows::LISTED;
 use proof::event::ChannelId;
 
@@ -69,7 +69,7 @@ impl Statement {
     }
 
     /// Adds the conditions of a filter, except its words.
-    pub(super) fn filtered(&mut self, filter: &Filter) {
+    pub(super) fn filtered(&mut self, filter: &EventFilter) {
         for (facet, values) in &filter.chosen {
             let values: Vec<_> = values.iter().map(|value| self.text(value)).collect();
             self.conditions.push(format!("\"{}\" in ({})", facet.column(), values.join(", ")));

@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 
 use super::backend::{Backend, HitCount, MOST_HITS, MOST_NEW, OnlyWhole, Page, PageQuery, QueryResult, TableError};
-use super::filter::Filter;
+use super::filter::EventFilter;
 use super::rows::Row;
 use super::sql::{Dialect, KEY, NEWEST_FIRST, Statement, TableRange, columns, texts};
 use net::tasks::joined;
@@ -94,7 +94,7 @@ impl Backend for Sqlite {
         format!("select max(id) from {}", self.table())
     }
 
-    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, TableError> {
+    async fn arrived(&self, filter: &EventFilter, mark: i64, deadline: Instant) -> Result<usize, TableError> {
         let mut statement = Statement::new(Dialect::Sqlite);
         let after = statement.number(mark);
         statement.conditions.push(format!("id > {after}"));
@@ -182,7 +182,7 @@ impl Sqlite {
         self.number(deadline, sql, vec![query]).await.map(HitCount::of)
     }
 
-    fn has_index_for(&self, filter: &Filter) -> bool {
+    fn has_index_for(&self, filter: &EventFilter) -> bool {
         self.settings.search != Search::None && !filter.words.is_empty()
     }
 
@@ -208,7 +208,7 @@ impl Sqlite {
 }
 
 /// The columns of a list. A word search also reads the columns that it searches.
-fn with_texts(filter: &Filter) -> String {
+fn with_texts(filter: &EventFilter) -> String {
     let columns = columns(Dialect::Sqlite);
     if filter.words.is_empty() { columns } else { format!("{columns}, {}", texts(Dialect::Sqlite)) }
 }

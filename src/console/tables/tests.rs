@@ -51,7 +51,7 @@ fn table(directory: &Path, search: Search, rows: i64) -> Table {
 }
 
 /// Reads all rows in pages of seven.
-async fn all(table: &Table, filter: &Filter) -> Vec<i64> {
+async fn all(table: &Table, filter: &EventFilter) -> Vec<i64> {
     let (mut offsets, mut below) = (Vec::new(), None);
     loop {
         let page = table.page(filter, below.as_ref(), 7, true).await.unwrap();
@@ -83,13 +83,13 @@ async fn events_at_one_offset_are_all_listed_across_pages() {
         .unwrap();
     }
     rows.execute_batch("update events set id = rowid").unwrap();
-    assert_eq!(all(&table, &Filter::default()).await, [[10; 21], [28; 21]].concat());
+    assert_eq!(all(&table, &EventFilter::default()).await, [[10; 21], [28; 21]].concat());
     let full_row = table.full_row(CHANNEL.parse().unwrap(), 10).await.unwrap().unwrap();
     assert_eq!(full_row.row.event_id.as_deref(), Some("00000013-7425-40de-944b-e07fc1f90ae7"), "the last written row");
 }
 
-fn chosen(facet: Facet, value: &str) -> Filter {
-    Filter { chosen: [(facet, vec![value.to_owned()])].into(), ..Filter::default() }
+fn chosen(facet: Facet, value: &str) -> EventFilter {
+    EventFilter { chosen: [(facet, vec![value.to_owned()])].into(), ..EventFilter::default() }
 }
 
 #[tokio::test]
@@ -97,11 +97,11 @@ async fn pages_list_each_row_once_newest_first() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path(), Search::None, 100);
     let expected: Vec<_> = (0..97).rev().chain((97..100).rev()).collect();
-    assert_eq!(all(&table, &Filter::default()).await, expected);
+    assert_eq!(all(&table, &EventFilter::default()).await, expected);
     let wallets = all(&table, &chosen(Facet::Type, "wallet.status")).await;
     assert_eq!(wallets, (0..10).rev().map(|ten| ten * 10).collect::<Vec<_>>());
     let (from, to) = (Timestamp::from_second(1_800_000_010).ok(), Timestamp::from_second(1_800_000_011).ok());
-    assert_eq!(all(&table, &Filter { from, to, ..Filter::default() }).await, [23, 22, 21, 20]);
+    assert_eq!(all(&table, &EventFilter { from, to, ..EventFilter::default() }).await, [23, 22, 21, 20]);
 }
 
 #[tokio::test]
@@ -125,9 +125,9 @@ async fn words_are_found_with_and_without_an_index() {
         let directory = directory.path().join(<&str>::from(search));
         std::fs::create_dir(&directory).unwrap();
         let table = table(&directory, search, 3_600);
-        let words = |words: &[&str]| Filter {
+        let words = |words: &[&str]| EventFilter {
             words: words.iter().map(|word| (*word).to_owned()).collect(),
-            ..Filter::default()
+            ..EventFilter::default()
         };
         assert_eq!(all(&table, &words(&["event3599"])).await, [3599], "{search:?}");
         let page = table.page(&words(&["event3599", "amount"]), None, 7, true).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_frequent_word_is_searched_only_as_a_whole_and_the_page_says_so() {
     let table = table(directory.path(), Search::Words, 3_600);
     let page = async |words: &str| {
         let words = words.split(' ').map(str::to_owned).collect();
-        table.page(&Filter { words, ..Filter::default() }, None, 7, true).await.unwrap()
+        table.page(&EventFilter { words, ..EventFilter::default() }, None, 7, true).await.unwrap()
     };
     let (many, few, begun) = (page("amount").await, page("event17").await, page("amo*").await);
     assert_eq!((many.rows.len(), many.only_whole), (7, Some(OnlyWhole::Many)));
@@ -164,9 +164,9 @@ async fn a_frequent_word_is_searched_only_as_a_whole_and_the_page_says_so() {
     for hostile in ["*", "\"*", "amount \"*", "-* *"] {
         assert!(page(hostile).await.rows.len() <= 7, "{hostile}");
     }
-    let words = |words: &str| Filter { words: vec![words.to_owned()], ..Filter::default() };
+    let words = |words: &str| EventFilter { words: vec![words.to_owned()], ..EventFilter::default() };
     assert_eq!(all(&table, &words("amo*")).await.len(), 3_600);
-    let wallets = Filter { chosen: chosen(Facet::Type, "wallet.status").chosen, ..words("amount") };
+    let wallets = EventFilter { chosen: chosen(Facet::Type, "wallet.status").chosen, ..words("amount") };
     assert_eq!(table.page(&wallets, None, 7, true).await.unwrap().count, None, "the word index does not count types");
     assert_eq!(all(&table, &wallets).await.len(), 360);
 }
@@ -187,10 +187,10 @@ async fn new_rows_are_counted_and_a_row_is_complete() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path(), Search::Words, 20);
     let mark = table.mark().await.unwrap();
-    assert_eq!(table.arrived(&Filter::default(), &mark).await, Ok(0));
-    assert_eq!(table.arrived(&Filter::default(), "15").await, Ok(5));
+    assert_eq!(table.arrived(&EventFilter::default(), &mark).await, Ok(0));
+    assert_eq!(table.arrived(&EventFilter::default(), "15").await, Ok(5));
     assert_eq!(table.arrived(&chosen(Facet::Name, "Event16"), "15").await, Ok(1));
-    let words = Filter { words: vec!["Event16".to_owned()], ..Filter::default() };
+    let words = EventFilter { words: vec!["Event16".to_owned()], ..EventFilter::default() };
     assert_eq!(table.arrived(&words, "15").await, Ok(1));
     assert_eq!(table.arrived(&words, "18").await, Ok(0));
     assert!(table.arrived(&words, "x").await.is_err());
@@ -215,7 +215,7 @@ async fn reading_writes_nothing_and_missing_tables_are_reported() {
         backend: Box::new(Sqlite { settings }),
         sample: Mutex::default(),
     };
-    let Err(TableError::Failed(why)) = table.page(&Filter::default(), None, 7, false).await else {
+    let Err(TableError::Failed(why)) = table.page(&EventFilter::default(), None, 7, false).await else {
         panic!("the missing table is not reported")
     };
     assert!(why.contains("does not exist yet"), "{why}");

@@ -3,7 +3,7 @@ use axum::response::Response;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::config::{Config, Text};
+use crate::config::{Config, ConfigText};
 use crate::daemon::assembly;
 use crate::daemon::open_ledgers;
 use api::testing::Scripted;
@@ -35,7 +35,7 @@ async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
     );
     std::fs::write(&file, text).unwrap();
     let config =
-        Config::of(Text::read(Some(&file)).unwrap(), []).unwrap_or_else(|problems| panic!("{problems}")).config;
+        Config::of(ConfigText::read(Some(&file)).unwrap(), []).unwrap_or_else(|problems| panic!("{problems}")).config;
     let ledgers =
         Arc::new(open_ledgers(StateSettings { path: directory.join("state"), database: None }).await.unwrap());
     let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());

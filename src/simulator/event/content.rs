@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use super::contracts::{OPERATION_CONFIRMED, SERVICES};
-use super::facts::Facts;
+use super::facts::ContentFacts;
 use super::kind::Kind;
 use super::padding::Padding;
 use crate::random::hex_of;
@@ -100,7 +100,7 @@ enum QueryOutcome {
 }
 
 /// Returns the log of a watched contract, or of the wallet of a confirmed operation.
-pub(crate) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
+pub(crate) fn verifiable_event(facts: &ContentFacts<'_>, rng: &mut StdRng) -> String {
     let (emitted, service, address) = match facts.kind {
         Kind::OperationConfirmed => (&OPERATION_CONFIRMED, BACKEND, &facts.wallet.address),
         _ => (facts.emitted, SERVICES[facts.watcher.service].name, &facts.watcher.address),
@@ -129,7 +129,7 @@ pub(crate) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
 }
 
 /// Returns the result of a chain query.
-pub(crate) fn verifiable_result(facts: &Facts<'_>, rng: &mut StdRng) -> String {
+pub(crate) fn verifiable_result(facts: &ContentFacts<'_>, rng: &mut StdRng) -> String {
     json(&VerifiableResult {
         service: BACKEND,
         name: "ChainQuery",

@@ -18,7 +18,7 @@ pub(crate) const CREATED_SKEW: i64 = 2;
 const TEN_TO_38: u128 = 10_u128.pow(38);
 
 /// The properties of an event, drawn from the seed.
-pub(crate) struct Facts<'a> {
+pub(crate) struct ContentFacts<'a> {
     pub(crate) channel: ChannelId,
     pub(crate) kind: Kind,
     /// When the event happened, in Unix seconds.
@@ -35,9 +35,9 @@ pub(crate) struct Facts<'a> {
     wallet_operation: [u128; 2],
 }
 
-impl<'a> Facts<'a> {
+impl<'a> ContentFacts<'a> {
     pub(crate) fn of(seed: u64, channel: u64, roster: &'a Roster, entry: &LogEntry) -> Self {
-        let mut rng = draw(seed, Purpose::Facts, channel, entry.drawn);
+        let mut rng = draw(seed, Purpose::ContentFacts, channel, entry.drawn);
         let watcher = &roster.watchers[rng.random_range(0..roster.watchers.len())];
         let events = &SERVICES[watcher.service].events;
         Self {

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::content::{Signed, json};
 use super::contracts::SERVICES;
-use super::facts::Facts;
+use super::facts::ContentFacts;
 use super::kind::Kind;
 use proof::verify::{Hash, keccak256};
 
@@ -87,7 +87,7 @@ struct Unknown<'a> {
 }
 
 /// Returns an event's payload as JSON, with its signed text if it has one.
-pub(crate) fn of(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
+pub(crate) fn of(facts: &ContentFacts<'_>, signed: Option<&Signed>) -> String {
     match facts.kind {
         Kind::WatcherEvent => watcher_event(facts, signed),
         Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed => operation_status(facts, signed),
@@ -98,7 +98,7 @@ pub(crate) fn of(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     }
 }
 
-fn watcher_event(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
+fn watcher_event(facts: &ContentFacts<'_>, signed: Option<&Signed>) -> String {
     json(&WatcherEvent {
         watcher_id: facts.watcher.id,
         chain_selector: facts.chain().selector,
@@ -110,7 +110,7 @@ fn watcher_event(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     })
 }
 
-fn operation_status(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
+fn operation_status(facts: &ContentFacts<'_>, signed: Option<&Signed>) -> String {
     json(&OperationStatus {
         operation_id: facts.operation_id,
         wallet_operation_id: facts.wallet_operation_id(),
@@ -126,7 +126,7 @@ fn operation_status(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     })
 }
 
-fn query_status(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
+fn query_status(facts: &ContentFacts<'_>, signed: Option<&Signed>) -> String {
     json(&QueryStatus {
         query_id: facts.query_id,
         status: facts.kind.status(),
@@ -138,7 +138,7 @@ fn query_status(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     })
 }
 
-fn watcher_status(facts: &Facts<'_>) -> String {
+fn watcher_status(facts: &ContentFacts<'_>) -> String {
     json(&WatcherStatus {
         status: facts.kind.status(),
         status_reason: "",
@@ -150,7 +150,7 @@ fn watcher_status(facts: &Facts<'_>) -> String {
     })
 }
 
-fn wallet_status(facts: &Facts<'_>) -> String {
+fn wallet_status(facts: &ContentFacts<'_>) -> String {
     json(&WalletStatus {
         status: facts.kind.status(),
         status_reason: "",
@@ -162,7 +162,7 @@ fn wallet_status(facts: &Facts<'_>) -> String {
 }
 
 /// Includes numbers of more than 64 bits, which clients must pass through unchanged.
-fn unknown(facts: &Facts<'_>) -> String {
+fn unknown(facts: &ContentFacts<'_>) -> String {
     json(&Unknown {
         status: facts.kind.status(),
         chain_selector: facts.chain().selector,

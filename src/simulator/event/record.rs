@@ -4,7 +4,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::content::{Signed, verifiable_event, verifiable_result};
-use super::facts::Facts;
+use super::facts::ContentFacts;
 use super::id;
 use super::kind::{EventSpec, Kind, Original, ReplayedId, Tampering};
 use super::log_entry::{LogEntry, Rendered};
@@ -39,7 +39,7 @@ struct Content {
 }
 
 fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &LogEntry) -> Content {
-    let facts = Facts::of(seed, channel, roster, entry);
+    let facts = ContentFacts::of(seed, channel, roster, entry);
     let shown = facts.kind.is_signed().then(|| signed_text(seed, channel, entry, &facts));
     let how = match entry.spec {
         EventSpec::Forged(how) => Some(how),
@@ -69,7 +69,7 @@ struct SignedText {
     shown: Signed,
 }
 
-fn signed_text(seed: u64, channel: u64, entry: &LogEntry, facts: &Facts<'_>) -> SignedText {
+fn signed_text(seed: u64, channel: u64, entry: &LogEntry, facts: &ContentFacts<'_>) -> SignedText {
     let content = |purpose| {
         let mut rng = draw(seed, purpose, channel, entry.drawn);
         let json = match facts.kind {
@@ -87,7 +87,13 @@ fn signed_text(seed: u64, channel: u64, entry: &LogEntry, facts: &Facts<'_>) -> 
     SignedText { honest: hash, shown }
 }
 
-fn prove(network: &Network, entry: &LogEntry, facts: &Facts<'_>, event_hash: Hash, how: Option<Tampering>) -> String {
+fn prove(
+    network: &Network,
+    entry: &LogEntry,
+    facts: &ContentFacts<'_>,
+    event_hash: Hash,
+    how: Option<Tampering>,
+) -> String {
     let subject = ProofSubject {
         event_hash,
         timestamp: facts.timestamp,

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::task::JoinError;
 
-use super::envelope::Refusal;
+use super::envelope::RequestError;
 use crate::channel::{Channel, now_ms};
 use crate::event::network::Network;
 use crate::fault::{Faults, Route};
@@ -89,10 +89,10 @@ impl Backend {
     }
 
     /// Returns the channel with this id.
-    pub(crate) fn channel(&self, id: &str) -> Result<&Arc<Channel>, Refusal> {
+    pub(crate) fn channel(&self, id: &str) -> Result<&Arc<Channel>, RequestError> {
         let id: ChannelId = id.parse().map_err(|_| super::query::InvalidQuery("channel_id: not a UUID".to_owned()))?;
         let found = self.channels.iter().find(|channel| channel.roster.channel == id);
-        found.ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist"))
+        found.ok_or_else(|| RequestError::not_found("CHANNEL_NOT_FOUND", "the channel does not exist"))
     }
 
     /// Returns how the channel in this path misbehaves. The path does not include the base.

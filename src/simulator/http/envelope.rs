@@ -10,7 +10,7 @@ use crate::event::content::json;
 
 /// An answer that is not a success.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct RequestError {
     status: StatusCode,
     kind: &'static str,
     code: Option<&'static str>,
@@ -25,7 +25,7 @@ struct Envelope<'a> {
     message: &'a str,
 }
 
-impl Refusal {
+impl RequestError {
     /// Returns a 404 with a code, such as `CHANNEL_NOT_FOUND`.
     pub(crate) fn not_found(code: &'static str, message: &str) -> Self {
         Self { status: StatusCode::NOT_FOUND, kind: "NOT_FOUND", code: Some(code), message: message.to_owned() }
@@ -52,20 +52,20 @@ impl Refusal {
     }
 }
 
-impl From<InvalidQuery> for Refusal {
+impl From<InvalidQuery> for RequestError {
     fn from(InvalidQuery(message): InvalidQuery) -> Self {
         Self { status: StatusCode::BAD_REQUEST, kind: "VALIDATION_ERROR", code: None, message }
     }
 }
 
 /// A task that searches or makes records did not finish, because it panicked or the runtime is shutting down.
-impl From<JoinError> for Refusal {
+impl From<JoinError> for RequestError {
     fn from(_: JoinError) -> Self {
         Self::of(StatusCode::INTERNAL_SERVER_ERROR)
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let body = json(&Envelope { r#type: self.kind, code: self.code, message: &self.message });
         (self.status, [(header::CONTENT_TYPE, "application/json")], body).into_response()

@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::stream;
 
-use super::envelope::Refusal;
+use super::envelope::RequestError;
 use crate::fault::Fault;
 
 /// The interval between two bytes of a deliberately slow answer.
@@ -55,7 +55,7 @@ pub(crate) fn instead(fault: &Fault) -> Option<Response> {
     let json = [(header::CONTENT_TYPE, "application/json")];
     Some(match fault {
         Fault::RateLimited { retry_after } => rate_limited(retry_after.as_deref()),
-        Fault::Status(status) => Refusal::of(code(*status)).into_response(),
+        Fault::Status(status) => RequestError::of(code(*status)).into_response(),
         Fault::Html(status) => (code(*status), [(header::CONTENT_TYPE, "text/html")], HTML).into_response(),
         Fault::EmptyBody => (json, "").into_response(),
         Fault::WrongShape => (json, WRONG_SHAPE).into_response(),
@@ -73,7 +73,7 @@ fn code(status: u16) -> StatusCode {
 }
 
 fn rate_limited(retry_after: Option<&str>) -> Response {
-    let mut answer = Refusal::of(StatusCode::TOO_MANY_REQUESTS).into_response();
+    let mut answer = RequestError::of(StatusCode::TOO_MANY_REQUESTS).into_response();
     if let Some(value) = retry_after.and_then(|value| HeaderValue::from_str(value).ok()) {
         answer.headers_mut().insert(header::RETRY_AFTER, value);
     }

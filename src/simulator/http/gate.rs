@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::backend::Backend;
 use super::connection::{Control, Slowness};
-use super::envelope::Refusal;
+use super::envelope::RequestError;
 use super::fault_response;
 use crate::event::content::json;
 use crate::fault::{Fault, Route};
@@ -54,7 +54,7 @@ pub(crate) async fn pass(
         _ => {}
     }
     let admitted = gate.route == Route::Health || is_authorized(&gate.backend, &request);
-    let answer = if admitted { next.run(request).await } else { Refusal::unauthorized().into_response() };
+    let answer = if admitted { next.run(request).await } else { RequestError::unauthorized().into_response() };
     spoilt(answer, fault, connection).await
 }
 

@@ -72,7 +72,7 @@ const FILTER_PARAMETERS: [FilterParameter; 12] = [
 
 /// The filters of a search. Values are in their canonical spelling.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Filter {
+pub(crate) struct SearchFilter {
     values: Vec<(&'static str, Vec<String>)>,
     /// The range in Unix seconds, both included.
     created: Option<(i64, i64)>,
@@ -81,7 +81,7 @@ pub(crate) struct Filter {
 /// A filter applied to a channel.
 pub(crate) struct FilterCondition<'a> {
     pub(crate) channel: &'a Channel,
-    pub(crate) filter: &'a Filter,
+    pub(crate) filter: &'a SearchFilter,
 }
 
 impl Query {
@@ -104,7 +104,7 @@ impl Query {
     }
 
     /// Removes the filters from the query and returns them.
-    pub(crate) fn filter(&mut self) -> Result<Filter, InvalidQuery> {
+    pub(crate) fn filter(&mut self) -> Result<SearchFilter, InvalidQuery> {
         let created = self.created()?;
         let mut values = Vec::new();
         for parameter in &FILTER_PARAMETERS {
@@ -119,7 +119,7 @@ impl Query {
                 values.push((parameter.name, given));
             }
         }
-        let filter = Filter { values, created };
+        let filter = SearchFilter { values, created };
         filter.applies().map(|()| filter)
     }
 
@@ -169,7 +169,7 @@ impl ValueShape {
     }
 }
 
-impl Filter {
+impl SearchFilter {
     /// Checks that every filter applies to at least one of the requested types.
     fn applies(&self) -> Result<(), InvalidQuery> {
         let requested = self.values.iter().find(|(name, _)| *name == "type").map(|(_, types)| types);
@@ -203,7 +203,7 @@ impl Condition for FilterCondition<'_> {
 mod tests {
     use super::*;
 
-    fn search(query: &str) -> Result<Filter, InvalidQuery> {
+    fn search(query: &str) -> Result<SearchFilter, InvalidQuery> {
         let mut query = Query::parse(Some(query));
         query.paging(50)?;
         let filter = query.filter()?;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::backend::Backend;
 use super::description;
-use super::envelope::Refusal;
+use super::envelope::RequestError;
 use super::gate::{Gate, pass};
 use super::query::{FilterCondition, InvalidQuery, Query};
 use crate::channel::page::AnyEvent;
@@ -29,7 +29,7 @@ const POLL_LIMIT: usize = 200;
 /// The default of `limit` on search.
 const SEARCH_LIMIT: usize = 50;
 
-type RouteResult = Result<Response, Refusal>;
+type RouteResult = Result<Response, RequestError>;
 
 /// The service over HTTP.
 pub(crate) fn router(backend: Arc<Backend>) -> Router {
@@ -79,7 +79,7 @@ async fn search(State(backend): State<Arc<Backend>>, Path(id): Path<String>, Raw
 async fn event(State(backend): State<Arc<Backend>>, Path((id, event)): Path<(String, String)>) -> RouteResult {
     let channel = backend.channel(&id)?;
     let record = channel.record(uuid("event_id", &event)?).await?;
-    record.map(success).ok_or_else(|| Refusal::not_found("EVENT_NOT_FOUND", "the event does not exist"))
+    record.map(success).ok_or_else(|| RequestError::not_found("EVENT_NOT_FOUND", "the event does not exist"))
 }
 
 async fn channel(State(backend): State<Arc<Backend>>, Path(id): Path<String>) -> RouteResult {
@@ -88,7 +88,7 @@ async fn channel(State(backend): State<Arc<Backend>>, Path(id): Path<String>) ->
 
 async fn watcher(State(backend): State<Arc<Backend>>, Path((id, watcher)): Path<(String, String)>) -> RouteResult {
     let record = description::watcher(backend.channel(&id)?, uuid("watcher_id", &watcher)?);
-    record.map(success).ok_or_else(|| Refusal::not_found("WATCHER_NOT_FOUND", "the watcher does not exist"))
+    record.map(success).ok_or_else(|| RequestError::not_found("WATCHER_NOT_FOUND", "the watcher does not exist"))
 }
 
 async fn health() -> Response {

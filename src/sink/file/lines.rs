@@ -44,7 +44,7 @@ impl EventLine {
 }
 
 /// Lines without their line breaks.
-type Lines<'a> = dyn Iterator<Item = io::Result<Vec<u8>>> + 'a;
+type FileLines<'a> = dyn Iterator<Item = io::Result<Vec<u8>>> + 'a;
 
 pub(super) fn events(reader: impl BufRead) -> impl Iterator<Item = io::Result<EventLine>> {
     events_in(lines(reader))
@@ -79,7 +79,7 @@ fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> 
 pub(super) fn look_back(
     file: &File,
     length: u64,
-    mut look: impl FnMut(u64, &mut Lines<'_>) -> io::Result<bool>,
+    mut look: impl FnMut(u64, &mut FileLines<'_>) -> io::Result<bool>,
 ) -> io::Result<()> {
     let mut looked_at = FIRST_LOOK;
     loop {

@@ -15,7 +15,7 @@ use serde_json::json;
 use tracing::info;
 
 use super::message::{Outgoing, Position, key_of};
-use super::server::{DUPLICATE, NO_STREAM, Refusal, RequestFailure, Server, WRONG_SEQUENCE};
+use super::server::{DUPLICATE, NO_STREAM, RequestFailure, Server, ServerRefusal, WRONG_SEQUENCE};
 use super::stream::{BATCH, Facts};
 use crate::stream::{self, Appended, ClaimedPosition, Limits, Log, Unrecorded, UnrecordedEvents};
 use crate::{LaneRef, Position as LanePosition, Recorded, SinkError};
@@ -83,7 +83,7 @@ impl LaneLog {
     async fn last(&self) -> Result<Option<(u64, Position)>, SinkError> {
         let server = &self.server;
         let stored = match server.message(&json!({"last_by_subj": self.subject})).await {
-            Err(RequestFailure::Refused(Refusal { err_code: NO_STREAM, .. })) => None,
+            Err(RequestFailure::Refused(ServerRefusal { err_code: NO_STREAM, .. })) => None,
             stored => stored.map_err(|failure| server.error_in("reading", failure))?,
         };
         let Some(stored) = stored else { return Ok(None) };
@@ -183,7 +183,7 @@ impl LaneLog {
     }
 
     /// The result of an append that was refused because the server already knows the id of an event of the batch.
-    async fn duplicate(&mut self, keys: &BTreeSet<EventKey>, refusal: Refusal) -> Result<Appended, SinkError> {
+    async fn duplicate(&mut self, keys: &BTreeSet<EventKey>, refusal: ServerRefusal) -> Result<Appended, SinkError> {
         let stored = self.search_after(self.sequence, &Unrecorded::default()).await?;
         let stored: BTreeSet<_> = stored.into_iter().map(|(_, key)| key).filter(|key| keys.contains(key)).collect();
         if !stored.is_empty() {
@@ -256,7 +256,7 @@ impl Log for LaneLog {
                     self.epoch = Some(recorded.epoch);
                     return Ok(ClaimedPosition::At(lane));
                 }
-                Err(RequestFailure::Refused(Refusal { err_code: WRONG_SEQUENCE, .. })) => {}
+                Err(RequestFailure::Refused(ServerRefusal { err_code: WRONG_SEQUENCE, .. })) => {}
                 Err(failure) => return Err(self.server.error_in("claiming a lane in", failure)),
             }
         }
@@ -307,7 +307,9 @@ impl Log for LaneLog {
         for (at, event) in alone.into_iter().enumerate() {
             match self.publish_alone(event).await {
                 Ok(()) => {}
-                Err(RequestFailure::Refused(Refusal { err_code: WRONG_SEQUENCE, .. })) => return Err(self.displaced()),
+                Err(RequestFailure::Refused(ServerRefusal { err_code: WRONG_SEQUENCE, .. })) => {
+                    return Err(self.displaced());
+                }
                 Err(failure @ RequestFailure::Unanswered(_)) => return Err(server.error_of_event(failure)),
                 Err(failure) => {
                     return Ok(Appended::Refused { at: Some(at), error: server.error_of_event(failure) });
@@ -320,7 +322,7 @@ impl Log for LaneLog {
                 self.again = None;
                 Ok(Appended::All)
             }
-            Err(RequestFailure::Refused(Refusal { err_code: WRONG_SEQUENCE, .. })) => Err(self.displaced()),
+            Err(RequestFailure::Refused(ServerRefusal { err_code: WRONG_SEQUENCE, .. })) => Err(self.displaced()),
             Err(RequestFailure::Refused(refusal)) if refusal.err_code == DUPLICATE => {
                 self.duplicate(&keys, refusal).await
             }

@@ -51,11 +51,11 @@ const NO_ROOM: [u64; 10] = [10023, 10028, 10035, 10039, 10047, 10076, 10077, 101
 #[derive(Debug)]
 pub(super) enum RequestFailure {
     Unanswered(String),
-    Refused(Refusal),
+    Refused(ServerRefusal),
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Refusal {
+pub(super) struct ServerRefusal {
     #[serde(default)]
     pub(super) err_code: u64,
     #[serde(default)]
@@ -204,7 +204,7 @@ impl Server {
             message: StoredMessage,
         }
         match self.ask::<Answer>("STREAM.MSG.GET", query).await {
-            Err(RequestFailure::Refused(Refusal { err_code: NO_MESSAGE, .. })) => Ok(None),
+            Err(RequestFailure::Refused(ServerRefusal { err_code: NO_MESSAGE, .. })) => Ok(None),
             answer => Ok(Some(answer?.message)),
         }
     }
@@ -275,7 +275,7 @@ impl Server {
         let stream = &self.settings.stream;
         match failure {
             RequestFailure::Unanswered(message) => SinkError::away(message),
-            RequestFailure::Refused(Refusal { err_code, description }) => {
+            RequestFailure::Refused(ServerRefusal { err_code, description }) => {
                 let said = format!("{description} (error {err_code})");
                 match err_code {
                     INCOMPLETE | BATCHES_DISABLED | WRONG_SEQUENCE => SinkError::away(said),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use super::message::Position;
-use super::server::{NAME_IN_USE, NO_STREAM, Refusal, RequestFailure, Server};
+use super::server::{NAME_IN_USE, NO_STREAM, RequestFailure, Server, ServerRefusal};
 use crate::SinkError;
 use crate::settings::NatsSettings;
 
@@ -96,7 +96,7 @@ impl Server {
         }
         if found.is_none() && self.settings.create {
             match self.ask::<Value>("STREAM.CREATE", &wanted(&self.settings, &version)).await {
-                Err(RequestFailure::Refused(Refusal { err_code: NAME_IN_USE, .. })) => {}
+                Err(RequestFailure::Refused(ServerRefusal { err_code: NAME_IN_USE, .. })) => {}
                 made => drop(made.map_err(|failure| self.error_in("making", failure))?),
             }
             info!(stream = %self.settings.stream, "stream created");
@@ -124,7 +124,7 @@ impl Server {
     /// The settings and the state of the stream. `None` if the stream does not exist.
     async fn stream(&self) -> Result<Option<Stream>, SinkError> {
         match self.ask("STREAM.INFO", &json!({})).await {
-            Err(RequestFailure::Refused(Refusal { err_code: NO_STREAM, .. })) => Ok(None),
+            Err(RequestFailure::Refused(ServerRefusal { err_code: NO_STREAM, .. })) => Ok(None),
             answer => answer.map(Some).map_err(|failure| self.error_in("reading the settings of", failure)),
         }
     }

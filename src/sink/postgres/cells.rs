@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use jiff::Timestamp;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use crate::table::{COLUMNS, Cell, Kind, Row};
+use crate::table::{COLUMNS, Cell, CellKind, Row};
 use record::Message;
 
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -35,7 +35,7 @@ pub(super) fn forgo_json(row: &mut Row) -> bool {
 }
 
 fn json(row: &mut Row) -> impl Iterator<Item = (&'static crate::table::Column, &mut Cell)> {
-    COLUMNS.iter().zip(&mut row.0).filter(|(column, _)| column.kind == Kind::Json)
+    COLUMNS.iter().zip(&mut row.0).filter(|(column, _)| column.kind == CellKind::Json)
 }
 
 /// The approximate size of a row in bytes.
@@ -51,12 +51,12 @@ pub(super) fn bytes(row: &Row) -> usize {
 pub(super) fn columns(rows: &[Row]) -> Vec<(Vec<&Cell>, Type)> {
     let column = |(at, column): (usize, &crate::table::Column)| {
         let kind = match column.kind {
-            Kind::Id => Type::UUID_ARRAY,
-            Kind::Number => Type::INT8_ARRAY,
+            CellKind::Id => Type::UUID_ARRAY,
+            CellKind::Number => Type::INT8_ARRAY,
             // The statement parses the JSON.
-            Kind::Text | Kind::Json => Type::TEXT_ARRAY,
-            Kind::Time => Type::TIMESTAMPTZ_ARRAY,
-            Kind::Hash => Type::BYTEA_ARRAY,
+            CellKind::Text | CellKind::Json => Type::TEXT_ARRAY,
+            CellKind::Time => Type::TIMESTAMPTZ_ARRAY,
+            CellKind::Hash => Type::BYTEA_ARRAY,
         };
         (rows.iter().map(|row| &row.0[at]).collect(), kind)
     };

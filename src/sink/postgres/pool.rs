@@ -16,7 +16,7 @@ use tracing::info;
 
 use super::cells::Parameter;
 use super::effort::Effort;
-use super::refusal::{self, Refusal};
+use super::refusal::{self, StatementRefusal};
 use super::statements::Statements;
 use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::PostgresSettings;
@@ -173,7 +173,7 @@ impl Pool {
 
 impl Borrowed<'_> {
     /// The lane's position and epoch.
-    pub(super) async fn row_of(&self, lane: &LaneRef) -> Result<(Position, i64), Refusal> {
+    pub(super) async fn row_of(&self, lane: &LaneRef) -> Result<(Position, i64), StatementRefusal> {
         let (channel, sink) = (lane.channel.id.0, &*lane.sink);
         let parameters: [Parameter<'_>; 2] = [(&channel as _, Type::UUID), (&sink as _, Type::TEXT)];
         let rows = self.query(&self.pool.statements.position, &parameters).await?;
@@ -184,7 +184,11 @@ impl Borrowed<'_> {
         })
     }
 
-    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
+    pub(super) async fn query(
+        &self,
+        statement: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, StatementRefusal> {
         self.answer(self.send(statement, parameters)).await
     }
 
@@ -199,8 +203,8 @@ impl Borrowed<'_> {
         answer
     }
 
-    /// Waits for an answer, up to the current limit. Converts an error into a [`Refusal`].
-    pub(super) async fn answer<T>(&self, sent: impl Future<Output = Result<T, Error>>) -> Result<T, Refusal> {
+    /// Waits for an answer, up to the current limit. Converts an error into a [`StatementRefusal`].
+    pub(super) async fn answer<T>(&self, sent: impl Future<Output = Result<T, Error>>) -> Result<T, StatementRefusal> {
         match answered_within(self.pool.effort.wait(), sent).await {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.failed(error).await),
@@ -219,7 +223,7 @@ impl Borrowed<'_> {
         is_answered
     }
 
-    async fn failed(&self, error: DatabaseError) -> Refusal {
+    async fn failed(&self, error: DatabaseError) -> StatementRefusal {
         let pool = self.pool;
         if refusal::is_timeout(&error) {
             pool.effort.timed_out();

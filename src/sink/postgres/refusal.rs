@@ -26,7 +26,7 @@ const CHECKS_POLICY: &str = "ExecWithCheckOptions";
 
 /// Why a statement was not executed.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct StatementRefusal {
     pub(super) error: SinkError,
     pub(super) detail: Detail,
 }
@@ -41,21 +41,21 @@ pub(super) enum Detail {
     Other,
 }
 
-impl Refusal {
+impl StatementRefusal {
     /// Whether one of several events may be the cause.
     pub(super) fn may_be_of_one_event(&self) -> bool {
         self.error.fault() == Fault::Event || self.detail == Detail::Json
     }
 }
 
-impl From<SinkError> for Refusal {
+impl From<SinkError> for StatementRefusal {
     fn from(error: SinkError) -> Self {
         Self { error, detail: Detail::Other }
     }
 }
 
-impl From<Refusal> for SinkError {
-    fn from(refusal: Refusal) -> Self {
+impl From<StatementRefusal> for SinkError {
+    fn from(refusal: StatementRefusal) -> Self {
         refusal.error
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn of_connection(error: &DatabaseError, server: &ServerSettings, at: 
 }
 
 /// The failure of a statement. Without an answer of the server, the statement may have been executed.
-pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &str) -> Refusal {
+pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &str) -> StatementRefusal {
     let DatabaseError::Server(source) = error else { return of_connection(error, server, at).into() };
     let Some(said) = source.as_db_error() else { return of_connection(error, server, at).into() };
     let (code, words) = (said.code(), said.message().chars().take(SHOWN).collect::<String>());
@@ -79,7 +79,7 @@ pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &
         let advice = "a constraint, a trigger or an index of the table, or a limit of the server, refuses this event";
         let may_be_json = is_too_large || matches!(class(code), "22" | "54");
         let detail = if may_be_json { Detail::Json } else { Detail::Other };
-        return Refusal { error: SinkError::refused(message(advice)), detail };
+        return StatementRefusal { error: SinkError::refused(message(advice)), detail };
     }
     let advice = match *code {
         SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_COLUMN_REFERENCE => {
@@ -115,7 +115,7 @@ pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &
         SqlState::FEATURE_NOT_SUPPORTED => Detail::Json,
         _ => Detail::Other,
     };
-    Refusal { error: SinkError::unusable(message(advice)), detail }
+    StatementRefusal { error: SinkError::unusable(message(advice)), detail }
 }
 
 /// Whether a statement took too long for this process, or for a time limit of the server.

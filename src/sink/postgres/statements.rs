@@ -1,7 +1,7 @@
 //! The statements over the tables.
 
 use crate::settings::PostgresSettings;
-use crate::table::{COLUMNS, Kind, NO_ID, joined, names, progress, quoted};
+use crate::table::{COLUMNS, CellKind, NO_ID, joined, names, progress, quoted};
 
 /// How many parameters of an insert precede the parameters of the columns.
 const BEFORE: usize = 6;
@@ -55,7 +55,7 @@ impl Statements {
         let names = names();
         let arrays = joined((1..=COLUMNS.len()).map(|number| format!("${}", BEFORE + number)), ", ");
         let values = COLUMNS.iter().map(|column| {
-            let cast = if column.kind == Kind::Json { "::jsonb" } else { "" };
+            let cast = if column.kind == CellKind::Json { "::jsonb" } else { "" };
             format!("given.{}{cast}", quoted(column.name))
         });
         let values = joined(values, ", ");

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use super::cells::Parameter;
 use super::statements::{identity, key};
 use crate::settings::{PostgresSettings, Search};
-use crate::table::{COLUMNS, Column, Kind, identity_index, joined, lacking, quoted, searched};
+use crate::table::{COLUMNS, CellKind, Column, identity_index, joined, lacking, quoted, searched};
 use net::postgres::{DatabaseError, advice_on_standby, answered};
 
 /// The column for the full-text search.
@@ -216,9 +216,9 @@ fn generated(search: Search) -> Option<String> {
     let text = searched(|column| {
         let name = quoted(column.name);
         match column.kind {
-            Kind::Text => format!("coalesce({name}, '')"),
-            Kind::Hash => format!("coalesce('0x' || encode({name}, 'hex'), '')"),
-            Kind::Id | Kind::Number | Kind::Time | Kind::Json => format!("coalesce({name}::text, '')"),
+            CellKind::Text => format!("coalesce({name}, '')"),
+            CellKind::Hash => format!("coalesce('0x' || encode({name}, 'hex'), '')"),
+            CellKind::Id | CellKind::Number | CellKind::Time | CellKind::Json => format!("coalesce({name}::text, '')"),
         }
     });
     let (kind, value) = match search {

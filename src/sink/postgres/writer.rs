@@ -25,7 +25,7 @@ use tokio_postgres::types::Type;
 
 use super::cells::{self, Parameter};
 use super::pool::{Borrowed, Pool};
-use super::refusal::{Detail, Refusal};
+use super::refusal::{Detail, StatementRefusal};
 use crate::table::{Row, displaced, next_rows, overtaken};
 use crate::{Delivery, SinkError, Undelivered};
 use net::postgres::bigint;
@@ -175,7 +175,7 @@ impl<'a> Writer<'a> {
                     let middle = piece.start + piece.len() / 2;
                     pieces.extend([middle..piece.end, piece.start..middle]);
                 }
-                Err(Refusal { detail: Detail::Json, .. }) if cells::forgo_json(&mut rows[piece.start]) => {
+                Err(StatementRefusal { detail: Detail::Json, .. }) if cells::forgo_json(&mut rows[piece.start]) => {
                     pieces.push(piece);
                 }
                 Err(refusal) => return Err(self.undelivered(refusal.error)),
@@ -198,7 +198,7 @@ impl<'a> Writer<'a> {
                 Ok(())
             }
             // The statement has no event, so the table of positions has refused it.
-            Err(Refusal { error: SinkError::Refused { message, .. }, .. }) => {
+            Err(StatementRefusal { error: SinkError::Refused { message, .. }, .. }) => {
                 Err(self.undelivered(SinkError::unusable(message)))
             }
             Err(refusal) => Err(self.undelivered(refusal.error)),
@@ -209,7 +209,7 @@ impl<'a> Writer<'a> {
         &mut self,
         step: Step,
         sent: impl Future<Output = Result<StatementResult, Error>>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatementRefusal> {
         let (has_moved, backend) = self.connection.answer(sent).await?;
         let is_another = self.backend.replace(backend).is_some_and(|before| Some(before) != self.backend);
         if is_another && !(has_moved && self.each_waits) {

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time;
 use url::Url;
 
-use super::response::{self, Refusal, RefusalScope};
+use super::response::{self, RefusalScope, RequestRefusal};
 use super::settings::{Rate, WebhookSettings};
 use super::token::Tokens;
 use crate::{Compression, Fault, LaneRef, Sink, SinkError, blocking};
@@ -106,7 +106,7 @@ impl Webhook {
         })
     }
 
-    pub(super) async fn post(&self, offer: &Offer<'_>, post: &Post<'_>) -> Result<(), Refusal> {
+    pub(super) async fn post(&self, offer: &Offer<'_>, post: &Post<'_>) -> Result<(), RequestRefusal> {
         let (response, _) = self.answer(offer, post).await?;
         let outcome = self.outcome(&response);
         response::drain(response).await;
@@ -118,7 +118,7 @@ impl Webhook {
         &self,
         offer: &Offer<'_>,
         post: &Post<'_>,
-    ) -> Result<(Response, Option<HeaderValue>), Refusal> {
+    ) -> Result<(Response, Option<HeaderValue>), RequestRefusal> {
         let encoded = self.encoded(post.body.clone()).await?;
         let mut is_new = false;
         loop {
@@ -137,7 +137,7 @@ impl Webhook {
         }
     }
 
-    async fn token(&self) -> Result<Option<HeaderValue>, Refusal> {
+    async fn token(&self) -> Result<Option<HeaderValue>, RequestRefusal> {
         match &self.tokens {
             Some(tokens) => tokens.authorization().await.map(Some),
             None => Ok(None),
@@ -145,7 +145,7 @@ impl Webhook {
     }
 
     /// Interprets a response, and adds a hint to the error.
-    pub(super) fn outcome(&self, response: &Response) -> Result<(), Refusal> {
+    pub(super) fn outcome(&self, response: &Response) -> Result<(), RequestRefusal> {
         let suspicion = self.suspicion().filter(|_| self.settings.connection.identity.is_none());
         let hint = match response.status() {
             StatusCode::UNAUTHORIZED if self.tokens.is_some() => {
@@ -161,7 +161,7 @@ impl Webhook {
         response::outcome(response, hint)
     }
 
-    pub(super) fn no_answer(&self, error: reqwest::Error) -> Refusal {
+    pub(super) fn no_answer(&self, error: reqwest::Error) -> RequestRefusal {
         // The endpoint may refuse connections because of the client certificate. Once the endpoint has answered, this cause
         // is ruled out.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
@@ -172,15 +172,15 @@ impl Webhook {
         if let Some(suspicion) = suspicion {
             (message, fault) = (format!("{message}; {suspicion}"), Fault::Operator);
         }
-        Refusal { error: SinkError::Refused { message, retry_after: None, fault }, about }
+        RequestRefusal { error: SinkError::Refused { message, retry_after: None, fault }, about }
     }
 
-    async fn encoded(&self, body: Bytes) -> Result<Bytes, Refusal> {
+    async fn encoded(&self, body: Bytes) -> Result<Bytes, RequestRefusal> {
         let Some(compression) = self.settings.compression else { return Ok(body) };
         let is_long = body.len() >= LONG;
         let encode = move || encode(compression, &body);
         let encoded = if is_long { blocking(encode).await } else { encode() };
-        encoded.map_err(|source| Refusal {
+        encoded.map_err(|source| RequestRefusal {
             error: SinkError::io("compressing a body", source),
             about: RefusalScope::Endpoint,
         })
@@ -188,7 +188,7 @@ impl Webhook {
 
     /// Builds a request. The signature is over the uncompressed body: the frameworks of most receivers decompress a body
     /// before the receiver sees it.
-    fn request(&self, post: &Post<'_>, encoded: Bytes, token: Option<&HeaderValue>) -> Result<Request, Refusal> {
+    fn request(&self, post: &Post<'_>, encoded: Bytes, token: Option<&HeaderValue>) -> Result<Request, RequestRefusal> {
         let Post { id, content_type, body, below } = post;
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let signature = self.settings.keys.sign(id, timestamp, body);

@@ -32,7 +32,7 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::endpoint::{Offer, Post, Webhook};
-use super::response::{Refusal, RefusalScope};
+use super::response::{RefusalScope, RequestRefusal};
 use super::settings::Dispatch;
 use crate::{Delivery, LaneRef, SinkError, Undelivered};
 use proof::event::{EventKey, Offset};
@@ -91,7 +91,7 @@ impl Webhook {
                 batches(events, events.len(), largest).into_iter().rev().for_each(|part| queue.push_front(part));
                 continue;
             }
-            let Err(Refusal { error, about }) = self.post(offer, &post).await else {
+            let Err(RequestRefusal { error, about }) = self.post(offer, &post).await else {
                 arrived.extend(events.iter().map(Message::event_key));
                 self.answered_in_time(events.len());
                 continue;

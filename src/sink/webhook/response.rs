@@ -13,7 +13,7 @@ const MAX_BODY: usize = 64 * 1024;
 /// The longest time spent on reading a body whose content is not needed.
 pub(super) const DRAINING: Duration = Duration::from_secs(1);
 
-pub(super) struct Refusal {
+pub(super) struct RequestRefusal {
     pub(super) error: SinkError,
     pub(super) about: RefusalScope,
 }
@@ -33,7 +33,7 @@ pub(super) enum RefusalScope {
 }
 
 /// Interprets a response. `hint` is a possible reason for its status.
-pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Refusal> {
+pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), RequestRefusal> {
     let status = response.status();
     if status.is_success() {
         return Ok(());
@@ -41,7 +41,7 @@ pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Ref
     if status == StatusCode::GONE {
         let message =
             "answered 410: it accepts no more events, and receives none until it is resumed (channeld resume)";
-        return Err(Refusal { error: SinkError::Gone(message.to_owned()), about: RefusalScope::Endpoint });
+        return Err(RequestRefusal { error: SinkError::Gone(message.to_owned()), about: RefusalScope::Endpoint });
     }
     let redirection = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
     let retry_after = http::retry_after(response.headers());
@@ -65,7 +65,7 @@ pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Ref
     };
     let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
     let message = format!("answered {}{redirection}{hint}", status.as_u16());
-    Err(Refusal { error: SinkError::Refused { message, retry_after, fault }, about })
+    Err(RequestRefusal { error: SinkError::Refused { message, retry_after, fault }, about })
 }
 
 /// A short name for the reason why no response arrived.

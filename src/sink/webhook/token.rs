@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use url::Url;
 use url::form_urlencoded::byte_serialize;
 
-use super::response::{self, Refusal, RefusalScope};
+use super::response::{self, RefusalScope, RequestRefusal};
 use crate::{Fault, SinkError};
 use net::http::{self, basic, sensitive};
 use net::secret::Secret;
@@ -109,7 +109,7 @@ impl Tokens {
         Self { settings, client, timeout, cached: Mutex::new(None) }
     }
 
-    pub(super) async fn authorization(&self) -> Result<HeaderValue, Refusal> {
+    pub(super) async fn authorization(&self) -> Result<HeaderValue, RequestRefusal> {
         let mut cached = self.cached.lock().await;
         let now = Instant::now();
         if let Some(token) = cached.as_ref().filter(|token| now < token.renew_at) {
@@ -132,7 +132,7 @@ impl Tokens {
         }
     }
 
-    async fn fetch(&self) -> Result<CachedToken, Refusal> {
+    async fn fetch(&self) -> Result<CachedToken, RequestRefusal> {
         let OAuth2 { token_url, client_id, client_secret, credentials, scope, audience } = &self.settings;
         let mut form = vec![("grant_type", "client_credentials")];
         form.extend(scope.as_deref().map(|scope| ("scope", scope)));
@@ -164,10 +164,10 @@ impl Tokens {
         })
     }
 
-    fn refused(&self, message: &str, fault: Fault, retry_after: Option<Duration>) -> Refusal {
+    fn refused(&self, message: &str, fault: Fault, retry_after: Option<Duration>) -> RequestRefusal {
         let origin = self.settings.token_url.origin().ascii_serialization();
         let message = format!("no access token from {origin}: {message}");
-        Refusal { error: SinkError::Refused { message, retry_after, fault }, about: RefusalScope::Endpoint }
+        RequestRefusal { error: SinkError::Refused { message, retry_after, fault }, about: RefusalScope::Endpoint }
     }
 }
 

@@ -151,7 +151,10 @@ async fn a_command_whose_owner_dies_reports_an_unknown_outcome() {
     let pause = ["pause", &*of_b];
     let (told, ()) = tokio::join!(pair.setups[0].tell(&pause), taking);
     assert_eq!(told.code, Some(1), "{told:?}");
-    assert!(told.errors.contains("instance b") && told.errors.contains("may or may not have been executed"), "{told:?}");
+    assert!(
+        told.errors.contains("instance b") && told.errors.contains("may or may not have been executed"),
+        "{told:?}"
+    );
     pair.daemons.remove(1).kill().await;
     pair.stop().await;
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::cli::context::{CommandError, Exit, client, configured};
 use crate::cli::operate::who;
 use crate::config::{Config, Sink, SinkSettings};
-use console::{Console, ConsoleError, EventSource, Settings};
+use console::{Console, ConsoleError, ConsoleSettings, EventSource};
 use net::Chain;
 
 /// Opens the console, passes its address to `announce`, and serves until it is dropped.
@@ -17,7 +17,7 @@ pub(crate) async fn serve(
     read_only: bool,
     announce: impl FnOnce(&str) -> Result<(), CommandError>,
 ) -> Result<Infallible, CommandError> {
-    let settings = Settings {
+    let settings = ConsoleSettings {
         listen,
         read_only,
         directory: config.state.path.clone(),

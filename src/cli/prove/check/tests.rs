@@ -3,7 +3,7 @@ use std::ffi::OsString;
 use serde_json::Value;
 
 use super::*;
-use crate::config::Text;
+use crate::config::ConfigText;
 
 const GOOD: [(&str, &str); 8] = [
     ("CHANNELD_API__API_KEY", "key-do-not-show"),
@@ -19,7 +19,7 @@ const GOOD: [(&str, &str); 8] = [
 fn printed(json: bool, variables: &[(&str, &str)]) -> (bool, String, String) {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let (mut out, mut errors) = (Vec::new(), Vec::new());
-    let loaded = Config::of(Text::default(), variables);
+    let loaded = Config::of(ConfigText::default(), variables);
     match &loaded {
         Ok(loaded) => print(&loaded.config, None, None, json, &mut out),
         Err(error) => print_problems(error, json, &mut out, &mut errors),

@@ -79,7 +79,7 @@ async fn a_valid_token_is_used_if_renewal_fails() {
     tokens.forget(&sensitive("Bearer another").unwrap()).await;
     assert!(tokens.authorization().await.is_ok(), "the endpoint has refused another token");
     tokens.forget(&authorization).await;
-    let Err(Refusal { error, about }) = tokens.authorization().await else { panic!("a token was returned") };
+    let Err(RequestRefusal { error, about }) = tokens.authorization().await else { panic!("a token was returned") };
     assert!(error.to_string().starts_with(
         "no access token from http://127.0.0.1:1: the request to the token endpoint failed: could not connect"
     ));
