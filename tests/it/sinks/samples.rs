@@ -98,5 +98,5 @@ async fn a_file_is_only_examined_and_standard_output_shows_the_sample() {
     let told = String::from_utf8(setup.tell(&["test-sink", "out"]).await.out).unwrap();
     let (sample, said) = told.split_once('\n').unwrap();
     assert!(sample.starts_with("unsigned channeld-test     0  ") && sample.contains("channeld.test"), "{told}");
-    assert!(said.starts_with("sink out: delivered: it is above"), "{told}");
+    assert!(said.starts_with("sink out: delivered: the test event is above"), "{told}");
 }

@@ -128,7 +128,7 @@ async fn a_wrong_pin_loses_nothing_and_the_corrected_pin_delivers_everything_in_
     let seen = status(&setup).await;
     assert_eq!(seen["ready"], false);
     let reason = seen["reasons"][0].as_str().unwrap();
-    assert!(reason.contains("15 rejected (unexpected-workflow)") && reason.contains("expect"), "{reason}");
+    assert!(reason.contains("15 events were rejected (unexpected-workflow)") && reason.contains("expect"), "{reason}");
 
     setup.set("channels.c0.expect.workflow_id", workflows(&simulator, 0));
     setup.write();
