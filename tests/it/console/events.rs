@@ -17,7 +17,7 @@ async fn all(visitor: &Visitor, first: &str) -> Vec<i64> {
         let page = visitor.get(&path).await;
         assert_eq!(page.status, StatusCode::OK, "{page:?}");
         offsets.extend(page.offsets());
-        next = page.link("rel=\"next\" href=\"");
+        next = page.next_page();
         assert!(offsets.len() < 10_000, "the pages do not end");
     }
     offsets

@@ -11,7 +11,7 @@ async fn offsets(visitor: &Visitor, path: &str) -> Vec<i64> {
         let page = visitor.get(&path).await;
         assert!(!page.body.contains("notice bad"), "{path}: {page:?}");
         offsets.extend(page.offsets());
-        next = page.link("rel=\"next\" href=\"");
+        next = page.next_page();
         assert!(offsets.len() < 1_000, "the pages do not end");
     }
     offsets

@@ -10,8 +10,9 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
+use tokio::io::AsyncReadExt;
 
-use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup};
+use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup, deliverable, eventually, signal};
 
 const REJECTED: &str = "event rejected: not delivered";
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
@@ -206,4 +207,26 @@ async fn a_log_level_for_a_module_applies_in_whichever_crate_it_is() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["target"].as_str().unwrap().to_owned())
         .collect();
     assert!(targets.iter().all(|target| target.starts_with("channeld::channel")), "{targets:?}");
+}
+
+/// What a pipe holds if nobody reads it.
+const PIPE: usize = 64 * 1024;
+
+#[tokio::test]
+async fn a_standard_error_that_nobody_reads_blocks_neither_deliveries_nor_the_stop() {
+    let simulator = Simulator::start(Options { events: 1_000, unsigned: 0.2, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator).with("log.level", "trace").with("api.page_limit", 20);
+    let mut daemon = tokio::process::Command::new(env!("CARGO_BIN_EXE_channeld"));
+    daemon.args(["run", "--config"]).arg(setup.write()).env_clear().kill_on_drop(true);
+    let mut daemon = daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let expected = deliverable(&simulator, 0).len();
+    eventually("all events are delivered", || (setup.lines() == expected).then_some(())).await;
+
+    signal(&daemon, Signal::TERM);
+    let ended = tokio::time::timeout(LONGEST_WAIT, daemon.wait()).await.expect("the daemon ends").unwrap();
+
+    assert_eq!(ended.code(), Some(0));
+    let mut unread = Vec::new();
+    daemon.stderr.take().unwrap().read_to_end(&mut unread).await.unwrap();
+    assert!(unread.len() > PIPE - PIPE / 8, "the pipe was not full: {} bytes", unread.len());
 }

@@ -161,6 +161,14 @@ impl Answer {
         Some(rest.split_once('"')?.0.replace("&amp;", "&"))
     }
 
+    /// The address of the next page of a list. If the time for a page was over too early, this page searches further back.
+    pub(crate) fn next_page(&self) -> Option<String> {
+        self.link("rel=\"next\" href=\"").or_else(|| {
+            let (before, _) = self.body.split_once("\">Search further back<")?;
+            Some(before.rsplit_once("href=\"")?.1.replace("&amp;", "&"))
+        })
+    }
+
     /// The value of the first attribute of this name.
     pub(crate) fn attribute(&self, name: &str) -> String {
         self.link(&format!(r#"{name}=""#)).unwrap_or_else(|| panic!("no {name}: {self:?}"))
