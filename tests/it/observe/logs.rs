@@ -214,7 +214,7 @@ const PIPE: usize = 64 * 1024;
 
 #[tokio::test]
 async fn a_standard_error_that_nobody_reads_blocks_neither_deliveries_nor_the_stop() {
-    let simulator = Simulator::start(Options { events: 1_000, unsigned: 0.2, ..Options::default() }).await.unwrap();
+    let simulator = Simulator::start(Options { events: 4_000, unsigned: 0.2, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator).with("log.level", "trace").with("api.page_limit", 20);
     let mut daemon = tokio::process::Command::new(env!("CARGO_BIN_EXE_channeld"));
     daemon.args(["run", "--config"]).arg(setup.write()).env_clear().kill_on_drop(true);
