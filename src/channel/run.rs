@@ -19,6 +19,7 @@ use crate::read::start;
 use crate::status::Activity;
 use crate::status::reporter::{LoopPart, RunOnBoard};
 use context::{ReadPlan, RunContext};
+use ledger::StateError;
 use net::tasks::newer;
 use proof::event::ChannelId;
 
@@ -115,8 +116,9 @@ impl Channel {
                 }
             }
         };
-        if let Err(ChannelError::State(_)) = ended {
-            // No lane can record its batch any more, so none of them waits for its sink. The error is reported immediately.
+        // An unavailable database is no end: the lanes finish their batches. After any other failure of the state, no lane can
+        // record its batch, so none of them waits for its sink, and the error is reported immediately.
+        if matches!(&ended, Err(ChannelError::State(error)) if !matches!(error, StateError::Database(_))) {
             return ended;
         }
         if let Err(ChannelError::Gone) = ended {
