@@ -62,8 +62,8 @@ fn set_up_allocator() {
     }
 }
 
-/// Allows as many open files and connections as the system permits. The usual limit of 1,024 is for programs that use
-/// `select`, and a few hundred channels with webhooks can exceed it.
+/// Raises the limit of open files and connections to the maximum that the system permits. The usual limit of 1,024 is for
+/// programs that use `select`, and a few hundred channels with webhooks can exceed it.
 fn raise_descriptor_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     // If this fails, the lower limit stays in force, and each part waits until a descriptor is free.

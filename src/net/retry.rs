@@ -26,7 +26,6 @@ pub struct RetryPolicy {
 pub struct Retry {
     policy: RetryPolicy,
     waits: ExponentialBackoff<SystemClock>,
-    has_jitter: bool,
     attempt: u32,
 }
 
@@ -45,7 +44,7 @@ impl Retry {
             .with_randomization_factor(jitter)
             .with_max_elapsed_time(None)
             .build();
-        Self { policy, waits, has_jitter: jitter > 0.0, attempt: 0 }
+        Self { policy, waits, attempt: 0 }
     }
 
     /// Returns the next wait. It is within the policy's bounds, or longer if the other side `asked` for a longer wait.
@@ -60,7 +59,8 @@ impl Retry {
         let wait = wait.saturating_sub(Duration::from_nanos(u64::from(wait.subsec_nanos() % 1_000_000)));
         let wait = wait.clamp(self.policy.wait, self.policy.max_wait.max(self.policy.wait));
         let Some(asked) = asked else { return wait };
-        let spread = if self.has_jitter { wait.mul_f64(rand::random_range(0.0..1.0)) } else { Duration::ZERO };
+        let has_jitter = self.waits.randomization_factor > 0.0;
+        let spread = if has_jitter { wait.mul_f64(rand::random_range(0.0..1.0)) } else { Duration::ZERO };
         wait.max(asked.saturating_add(spread))
     }
 

@@ -116,7 +116,7 @@ impl Operations {
     }
 }
 
-/// Asks all other instances. Returns the name of each with its answer, or with the reason why there is none.
+/// Asks all other instances. Returns the name of each with its answer, or with the reason for a missing answer.
 pub(crate) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)> {
     let (view, mut asking) = (peers.seen.borrow().view.clone(), JoinSet::new());
     let me = peers.membership.me();

@@ -65,8 +65,8 @@ impl Message {
         Self { record: record.clone(), shape: shape.clone(), body, unshaped }
     }
 
-    /// Tells an operator why the record cannot be rendered in this shape. Such a message is not offered to any sink. `None`
-    /// if the record was rendered.
+    /// Tells an operator why the record cannot be rendered in this shape. No sink gets a message that was not rendered.
+    /// `None` if the record was rendered.
     pub fn unshaped(&self) -> Option<&str> {
         self.unshaped.as_deref()
     }

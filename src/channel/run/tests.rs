@@ -203,7 +203,7 @@ async fn the_newest_offset_is_known_although_no_page_shows_it() {
     }
 }
 
-/// Runs a channel for some time. The channel must not end by itself.
+/// Runs a channel for some time, and then drops it. The channel must not end before.
 async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = sleep(time) => {}

@@ -83,9 +83,9 @@ pub(crate) async fn serve(
 
 /// Asks the desktop to open the address. The address is printed in any case.
 ///
-/// Every user of the machine can read the arguments of a program, and the address signs in whoever opens it first. The
-/// browser therefore gets the path of a file that only this user can read. The file is removed when the returned handle is
-/// dropped.
+/// Every user of the machine can read the arguments of a program, and the address signs in the first browser that opens it.
+/// This function therefore passes the path of a file that only this user can read. The file is removed when the returned
+/// handle is dropped.
 #[must_use]
 pub(crate) fn open_browser(address: &str) -> Option<NamedTempFile> {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };

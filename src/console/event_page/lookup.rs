@@ -29,9 +29,8 @@ pub(crate) async fn delivered(request: PageRequest, Path((channel, offset)): Pat
     };
     let (report, mut recorded) = (state.daemon.recent_report().await, recorded(state, channel, offset).await);
     let row = &full_row.row;
-    // If the event was delivered late to this table, the row already shows this delivery. Of the late deliveries to this
-    // table, only those that an operator requested become further steps of the history. All late deliveries to other sinks
-    // become steps.
+    // The row already shows the first delivery to this table, even if it was late. A late delivery to this table therefore
+    // becomes a step of the history only if an operator requested it. Every late delivery to another sink becomes a step.
     recorded.delivered_late.retain(|late| late.is_asked_for || *late.sink != *table.sink);
     let sinks = || report.iter().flat_map(|report| lanes(report, channel));
     let here = sinks().filter(|lane| *lane.sink == *table.sink);

@@ -30,8 +30,8 @@ const WORTH_MULTIPLES: u32 = 8;
 
 /// The knowledge about the members of one signer set.
 pub(crate) struct Prepared {
-    /// The window for the multiples of the members' keys. `None` if the set has so many members that their multiples would
-    /// take more than [`MEMORY`] bytes.
+    /// The window for the multiples of the members' keys. `None` if the multiples of a large set would take more than
+    /// [`MEMORY`] bytes.
     pub(super) window: Option<Window>,
     members: Vec<Member>,
     pub(super) order: Order,
