@@ -22,7 +22,6 @@ use crate::config::{Channel, Config, ConfigText, Loaded};
 use channel::{Handles, SignerStatus, counted};
 use net::Chain;
 use operator::{Changes, Operations, Refusal, Reloading};
-use proof::event::ChannelId;
 use proof::verify::Verifier;
 use telemetry::ALWAYS;
 
@@ -177,13 +176,11 @@ fn log_changes(changes: &Changes, what: &'static str) {
 /// begins.
 fn lane_changes(before: &Config, after: &Config, handles: &Handles) -> Vec<String> {
     let mut sentences = Vec::new();
-    let sinks = |config: &Config, id: ChannelId| -> Vec<String> {
-        config.channels.iter().filter(|of| of.channel.id == id).flat_map(|of| of.sinks.clone()).collect()
-    };
-    for Channel { channel, .. } in &before.channels {
+    for Channel { channel, sinks: known, .. } in &before.channels {
         let Some(owned) = handles.of(channel.id).owned() else { continue };
         let (ledger, name) = (owned.leased.ledger(), &channel.name);
-        let (known, wanted) = (sinks(before, channel.id), sinks(after, channel.id));
+        let kept = after.channels.iter().find(|kept| kept.channel.id == channel.id);
+        let wanted = kept.map_or(&[][..], |kept| &kept.sinks);
         for sink in known.iter().filter(|sink| !wanted.contains(sink)) {
             let cursor =
                 ledger.cursor(sink).map_or_else(|| "no cursor".to_owned(), |cursor| format!("its cursor ({cursor})"));
