@@ -21,7 +21,7 @@ use operator::Report;
 mod export;
 mod list;
 mod poll;
-mod query;
+pub(super) mod query;
 mod service;
 
 pub(super) use poll::poll;

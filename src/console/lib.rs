@@ -104,14 +104,32 @@ pub enum ConsoleError {
     },
 }
 
-/// Parts of the pages, for the tests of other crates.
+/// Parts of the pages, for the tests of other crates and for the fuzzer.
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 pub mod testing {
     use channel::ChannelStatus;
+    use jiff::Timestamp;
+
+    use super::EventSource;
+    use super::events::query::Query;
+    use super::tables::OpenSource;
 
     /// Returns the HTML for a channel on the page about the daemon.
     pub fn channel_html(channel: &ChannelStatus) -> String {
         super::overview::channel(channel, None, None, true).into_string()
+    }
+
+    /// Lists the events of a table that an address asks for. `query` is the part of the address after `?`. Panics if the page
+    /// cannot be read, or if the address of the list is not read as the same query.
+    pub async fn list_events(source: EventSource, query: &str) {
+        let OpenSource::Table(table) = OpenSource::of(source).unwrap() else { panic!("the source is not a table") };
+        let query = Query::parse(query, Timestamp::UNIX_EPOCH);
+        let address = query.without_position();
+        assert_eq!(Query::parse(&address, Timestamp::UNIX_EPOCH).without_position(), address);
+        if query.problem(table.search).is_none() {
+            table.page(&query.filter, query.below.as_ref(), query.rows, false).await.unwrap();
+        }
     }
 }
 

@@ -28,6 +28,8 @@ mod report;
 mod request;
 pub mod runbook;
 mod serve;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use api::Refusal;
 pub use configured::{ConfiguredChannel, SignerNames, check_sink, find, names, verifier_of};

@@ -38,7 +38,8 @@ impl Query {
     pub(crate) fn parse(query: &str, now: Timestamp) -> Self {
         let mut read = Self { rows: ROWS, ..Self::default() };
         for (name, value) in parse(query.as_bytes()) {
-            let value: String = value.trim().chars().filter(|c| *c != '\0').take(LONGEST).collect();
+            let value: String = value.chars().filter(|c| *c != '\0').take(LONGEST).collect();
+            let value = value.trim().to_owned();
             match &*name {
                 _ if value.is_empty() => {}
                 "q" => read.words = value,
@@ -71,7 +72,7 @@ impl Query {
     }
 
     /// Why the list cannot be shown.
-    pub(super) fn problem(&self, search: Search) -> Option<String> {
+    pub(crate) fn problem(&self, search: Search) -> Option<String> {
         let short = self.filter.words.iter().find(|word| word.chars().count() < 3);
         if let (Search::Trigrams, Some(short)) = (search, short) {
             return Some(format!("“{short}” is too short: each search word needs at least three characters."));
@@ -105,7 +106,7 @@ impl Query {
         query.finish()
     }
 
-    pub(super) fn without_position(&self) -> String {
+    pub(crate) fn without_position(&self) -> String {
         self.write(None, &[])
     }
 
@@ -191,6 +192,12 @@ mod tests {
         assert!(Query::parse("q=ab", now()).problem(Search::Words).is_none());
         let many = (0..200).map(|number| format!("type={number}")).collect::<Vec<_>>().join("&");
         assert_eq!(Query::parse(&many, now()).filter.chosen[&Facet::Type].len(), MOST_CHOSEN);
+    }
+
+    #[test]
+    fn a_word_is_read_the_same_if_nulls_follow_it() {
+        let read = Query::parse("q=a+%00", now());
+        assert_eq!(Query::parse(&read.without_position(), now()), read);
     }
 
     #[test]

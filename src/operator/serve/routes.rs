@@ -64,7 +64,7 @@ macro_rules! requests {
             Router::new()$(.route($path, route::<$request>()))*.with_state((operations, sender))
         }
 
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         pub(crate) const ALL: &[(Method, &str)] = &[$((Method::$method, $path)),*];
     };
 }
