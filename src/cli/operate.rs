@@ -102,7 +102,7 @@ impl Operator {
             recent: Arc::default(),
             daemon: None,
             cluster,
-            channels: configured(&self.config.channels),
+            channels: configured(&self.config.channels).into(),
         }
     }
 

@@ -8,6 +8,9 @@
 //!   loopback address.
 //! * **Only this origin.** The cookie is `SameSite=Strict` and not readable by scripts. A request from another origin is
 //!   refused, even with a valid cookie. A POST request needs the console's origin and the form token of its session.
+//! * **Only the user who signed in.** A browser sends its cookies to every port of a host, so a server of another user can
+//!   receive the cookie. A session therefore belongs to the user whose program signed in: see `peer`. By default the console
+//!   also has a loopback address of its own, to which browsers send only its own cookie.
 //! * **Secrets are compared by their hashes,** so the duration of a comparison reveals nothing about a secret.
 
 use std::collections::VecDeque;
@@ -17,10 +20,12 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, header};
 use sha2::{Digest, Sha256};
+use tracing::warn;
 
 use net::tasks::lock;
 
 pub(super) mod guard;
+mod peer;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +42,7 @@ type Hashed = [u8; 32];
 
 pub(super) struct Access {
     pub(super) cookie: String,
+    port: u16,
     pub(super) read_only: bool,
     state: Mutex<AccessState>,
 }
@@ -54,6 +60,8 @@ struct AccessState {
 
 struct Session {
     secret: Hashed,
+    /// The user whose program signed in. `None` if the system does not tell.
+    user: Option<u32>,
     form_token: String,
     number: u64,
     asked: Instant,
@@ -85,7 +93,7 @@ pub(super) enum EntryResult {
 
 impl Access {
     pub(super) fn new(port: u16, read_only: bool) -> Self {
-        Self { cookie: format!("channeld-console-{port}"), read_only, state: Mutex::default() }
+        Self { cookie: format!("channeld-console-{port}"), port, read_only, state: Mutex::default() }
     }
 
     /// Returns a new address, which works once.
@@ -100,7 +108,7 @@ impl Access {
         token
     }
 
-    pub(super) fn enter(&self, token: &str) -> EntryResult {
+    pub(super) fn enter(&self, token: &str, user: Option<u32>) -> EntryResult {
         let (token, mut state) = (hash(token), lock(&self.state));
         let now = Instant::now();
         state.offered.retain(|(_, until)| until.is_none_or(|until| now < until));
@@ -112,20 +120,24 @@ impl Access {
         let cookie = secret();
         state.count += 1;
         let number = state.count;
-        let session = Session { secret: hash(&cookie), form_token: secret(), number, asked: now, notice: None };
+        let session = Session { secret: hash(&cookie), user, form_token: secret(), number, asked: now, notice: None };
         push(&mut state.sessions, session, MOST_SESSIONS);
         EntryResult::In(cookie)
     }
 
-    /// Returns the browser that the request's cookie belongs to. If `takes_notice` is set, moves the notice from the
-    /// session to the result.
-    pub(super) fn visitor(&self, headers: &HeaderMap, takes_notice: bool) -> Option<Visitor> {
+    /// Returns the browser that the request's cookie belongs to. `user` is the user who sent the request. If `takes_notice` is
+    /// set, moves the notice from the session to the result.
+    pub(super) fn visitor(&self, headers: &HeaderMap, user: Option<u32>, takes_notice: bool) -> Option<Visitor> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let pairs = cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
         let mut secrets = pairs.filter(|(name, _)| *name == self.cookie).map(|(_, secret)| hash(secret));
         let mut state = lock(&self.state);
         state.sessions.retain(|session| session.asked.elapsed() < SILENT);
         let at = secrets.find_map(|secret| state.sessions.iter().position(|session| session.secret == secret))?;
+        if state.sessions[at].user != user {
+            warn!("another user of this machine has the cookie of a session: the request was refused");
+            return None;
+        }
         // The session with the latest request is evicted last.
         let mut session = state.sessions.remove(at)?;
         session.asked = Instant::now();

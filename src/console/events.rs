@@ -1,19 +1,15 @@
 //! The list of events: filters, pages, the number of new events, a manual poll, and an export of the list.
 
-use std::convert::Infallible;
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::json;
 
 use super::page::{self, Badge, PageRequest};
-use super::state::State;
-use super::tables::{HitCount, MOST_NEW, MOST_ROWS, OpenSource, Page, Sample, Search, Table};
+use super::tables::{HitCount, MOST_NEW, OpenSource, Page, Sample, Search, Table};
 use super::text::whole;
 use channel::grouped;
 use operator::Report;
@@ -28,9 +24,6 @@ pub(super) use poll::poll;
 
 use list::{below, filters, heading, nothing, rows};
 use query::Query;
-
-/// The largest number of rows in an export.
-const EXPORTED: usize = 100_000;
 
 pub(super) async fn list(request: PageRequest) -> Response {
     let query = Query::parse(&request.query, Timestamp::now());
@@ -123,7 +116,7 @@ pub(super) async fn new_ones(request: PageRequest) -> Response {
     }
 }
 
-/// Returns the list as a file. The pages are streamed as they are read.
+/// Returns the list as a file.
 pub(super) async fn export(PageRequest { state, query, .. }: PageRequest) -> Response {
     let is_csv = page::member(query.as_bytes(), "as").is_some_and(|kind| kind == "csv");
     let query = Query::parse(&query, Timestamp::now());
@@ -132,28 +125,17 @@ pub(super) async fn export(PageRequest { state, query, .. }: PageRequest) -> Res
     } else {
         ("application/x-ndjson", "attachment; filename=\"events.jsonl\"", "")
     };
-    let body = match &state.source {
-        OpenSource::Service(_) => {
-            let lines =
-                service::found(&state, &query).await.iter().map(|row| export::line(row, is_csv)).collect::<String>();
-            Body::from(head.to_owned() + &lines)
-        }
+    let lines = match &state.source {
+        OpenSource::Service(_) => match service::export(&state, &query, is_csv).await {
+            Ok(lines) => stream::iter(lines).left_stream(),
+            Err(why) => return (StatusCode::BAD_GATEWAY, why).into_response(),
+        },
         OpenSource::Table(table) => match query.problem(table.search) {
             Some(wrong) => return (StatusCode::BAD_REQUEST, wrong).into_response(),
-            None => Body::from_stream(stream::iter([Ok(head.to_owned())]).chain(pages(state, query, is_csv))),
+            None => export::lines(table.clone(), query, is_csv).right_stream(),
         },
     };
+    let lines = stream::iter([Ok(head.to_owned())]).chain(lines);
+    let body = Body::from_stream(export::aborted(lines, is_csv));
     ([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], body).into_response()
-}
-
-/// The lines of the pages of a table, up to [`EXPORTED`] rows.
-fn pages(state: Arc<State>, query: Query, is_csv: bool) -> impl Stream<Item = Result<String, Infallible>> {
-    let begin = Some((query.below.clone(), 0));
-    stream::unfold((state, query, begin), move |(state, query, at)| async move {
-        let (Some((below, count)), OpenSource::Table(table)) = (at, &state.source) else { return None };
-        let (lines, next) = export::page(table, &query, below.as_ref(), is_csv).await;
-        let count = count + MOST_ROWS;
-        let next = next.filter(|_| count < EXPORTED).map(|next| (Some(next), count));
-        Some((Ok(lines), (state, query, next)))
-    })
 }

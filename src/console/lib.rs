@@ -31,7 +31,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -70,8 +70,9 @@ pub use tables::EventSource;
 
 /// The settings of a console.
 pub struct ConsoleSettings {
-    /// The loopback address to listen on.
-    pub listen: SocketAddr,
+    /// The loopback address to listen on. `None` for an address in 127/8 that only this console uses: browsers send a cookie to
+    /// every port of an address.
+    pub listen: Option<SocketAddr>,
     /// Whether the console refuses to change anything.
     pub read_only: bool,
     /// The directory with the daemon's control socket.
@@ -148,9 +149,7 @@ impl Console {
     pub async fn open(settings: ConsoleSettings) -> Result<Self, ConsoleError> {
         let ConsoleSettings { listen, read_only, directory, who, channels, signer_names, client, source } = settings;
         let source = OpenSource::of(source).map_err(ConsoleError::Table)?;
-        let failed = |source| ConsoleError::Listen { listen, source };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let (listener, address) = bind(listen).await?;
         let (daemon, access) = (DaemonConnection::new(directory, who), Access::new(address.port(), read_only));
         let state = State { access, daemon, channels, client, source, signer_names };
         Ok(Self { listener, address, state: Arc::new(state) })
@@ -167,6 +166,29 @@ impl Console {
         let accept = async || listener.accept().await.map(|(client, _)| client);
         serve(accept, router(state), guard::BOUNDS).await
     }
+}
+
+async fn bind(listen: Option<SocketAddr>) -> Result<(TcpListener, SocketAddr), ConsoleError> {
+    let own = async |listen: SocketAddr| {
+        let failed = |source| ConsoleError::Listen { listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok((listener, address))
+    };
+    match listen {
+        Some(listen) => own(listen).await,
+        None => match own(own_address().into()).await {
+            // Some systems have only one loopback address.
+            Err(_) => own((Ipv4Addr::LOCALHOST, 0).into()).await,
+            bound => bound,
+        },
+    }
+}
+
+/// A random address in 127/8, but not in 127.0/16, which other programs use.
+fn own_address() -> (Ipv4Addr, u16) {
+    let [second, third, fourth] = rand::random::<[u8; 3]>().map(|byte| byte % 254 + 1);
+    (Ipv4Addr::new(127, second, third, fourth), 0)
 }
 
 fn router(state: Arc<State>) -> Router {

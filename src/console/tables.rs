@@ -31,7 +31,7 @@ mod sql;
 mod sqlite;
 #[cfg(test)]
 #[cfg(feature = "sqlite")]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use backend::{HitCount, MOST_NEW, OnlyWhole, Page};
 pub(super) use excerpt::Excerpt;
@@ -41,7 +41,7 @@ pub(super) use sink::Search;
 
 use backend::{Backend, PageQuery, TableError};
 use filter::SAMPLED;
-use sql::{Dialect, Statement};
+use sql::{Dialect, KEY, Statement};
 
 /// The largest number of rows on a page.
 pub(super) const MOST_ROWS: usize = 200;
@@ -71,7 +71,7 @@ pub enum EventSource {
 
 /// The source of the events, ready to be read.
 pub(super) enum OpenSource {
-    Table(Table),
+    Table(Arc<Table>),
     /// The service's own search, and the reason for using it.
     Service(String),
 }
@@ -100,7 +100,7 @@ impl OpenSource {
             EventSource::Postgres(..) => return Err("this channeld was built without the feature postgres".to_owned()),
             EventSource::Service(why) => return Ok(Self::Service(why)),
         };
-        Ok(Self::Table(Table { sink, search, backend, sample: Mutex::default() }))
+        Ok(Self::Table(Arc::new(Table { sink, search, backend, sample: Mutex::default() })))
     }
 }
 
@@ -118,8 +118,19 @@ impl Table {
         limit: usize,
         is_patient: bool,
     ) -> Result<Page, TableError> {
+        self.page_within(filter, below, limit, if is_patient { PATIENT_BUDGET } else { BUDGET }).await
+    }
+
+    /// Like [`page`](Self::page), with another time budget.
+    pub(super) async fn page_within(
+        &self,
+        filter: &EventFilter,
+        below: Option<&PagePosition>,
+        limit: usize,
+        budget: Duration,
+    ) -> Result<Page, TableError> {
         let began = Instant::now();
-        let deadline = began + if is_patient { PATIENT_BUDGET } else { BUDGET };
+        let deadline = began + budget;
         let mut page = match self.backend.page(PageQuery { filter, below, limit: limit + 1, deadline }).await {
             Err(TableError::TimedOut) => Page { is_stopped: true, ..Page::default() },
             page => page?,
@@ -183,14 +194,28 @@ impl Table {
     /// Returns one row with its record; `None` if the row does not exist. If several events have this offset, returns
     /// the row that was written last.
     pub(super) async fn full_row(&self, channel: ChannelId, offset: i64) -> Result<Option<FullRow>, TableError> {
+        let mut statement = Statement::new(self.backend.dialect());
+        statement.at(channel, offset);
+        self.last_written(statement).await
+    }
+
+    /// Returns the row at exactly this position with its record; `None` if the row does not exist.
+    pub(super) async fn row_at(&self, position: &PagePosition) -> Result<Option<FullRow>, TableError> {
+        let mut statement = Statement::new(self.backend.dialect());
+        // Only these two conditions can use the index on the key in every database.
+        statement.at(position.channel, position.offset);
+        let key = statement.key(position);
+        statement.conditions.push(format!("({KEY}) = ({key})"));
+        self.last_written(statement).await
+    }
+
+    async fn last_written(&self, statement: Statement) -> Result<Option<FullRow>, TableError> {
         let (table, dialect) = (self.backend.table(), self.backend.dialect());
         let written = if dialect == Dialect::Sqlite { "id" } else { "delivered" };
         let (columns, digest) = (sql::columns(dialect), sql::text(dialect, "digest"));
-        let mut statement = Statement::new(dialect);
-        let (channel, offset) = (statement.channel(channel), statement.number(offset));
+        let conditions = statement.conditions();
         let sql = format!(
-            "select {columns}, {digest}, record from {table} where channel_id = {channel} and event_offset = {offset} \
-             order by {written} desc limit 1"
+            "select {columns}, {digest}, record from {table} where {conditions} order by {written} desc limit 1"
         );
         let answer = self.backend.query(Instant::now() + SMALL, sql, statement.values).await?;
         if answer.is_stopped {

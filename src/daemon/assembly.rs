@@ -14,9 +14,9 @@ use sink::{OpenFiles, Sink, SinkError};
 use telemetry::metrics::Metrics;
 
 /// The part of the memory limit that is reserved for the tasks of a channel and the buffers of its connections. Pages
-/// and events are not included. The largest measured use is higher, because it includes every kind of failure at once:
-/// 90 MiB for 999 channels, which is 92 KiB for each.
-const CHANNEL_BYTES: u64 = 48 << 10;
+/// and events are not included. This is the largest measured use, with every kind of failure at once: 90 MiB for 999
+/// channels.
+const CHANNEL_BYTES: u64 = 92 << 10;
 
 /// Why the daemon could not start, or why a new configuration was rejected.
 pub(crate) type StartError = Box<dyn std::error::Error + Send + Sync>;
@@ -78,10 +78,13 @@ pub(super) fn assemble(
     }
     let channels = channels(config, &client, &sinks, parts);
     parts.recent.share_among(channels.len());
-    let for_channels = CHANNEL_BYTES * channels.len() as u64;
-    let for_events = config.memory - for_channels.min(config.memory / 4);
-    parts.handles.memory.share_among(for_events, channels.len());
+    parts.handles.memory.share_among(memory_for_events(config.memory, channels.len()), channels.len());
     Ok((sinks, channels))
+}
+
+/// Returns the part of the memory limit that pages and events can use: what the channels themselves leave, but at least half.
+fn memory_for_events(limit: u64, channels: usize) -> u64 {
+    limit - (CHANNEL_BYTES * channels as u64).min(limit / 2)
 }
 
 /// Returns the lane settings of a sink, before a channel's own filter is applied (see [`filtered`]).
@@ -160,6 +163,15 @@ mod tests {
         let file = directory.join("channeld.toml");
         std::fs::write(&file, text).unwrap();
         Config::of(ConfigText::read(Some(&file)).unwrap(), []).unwrap_or_else(|problems| panic!("{problems}")).config
+    }
+
+    #[test]
+    fn channels_reserve_their_own_memory_but_at_most_half_of_the_limit() {
+        const MEBIBYTE: u64 = 1 << 20;
+        assert_eq!(memory_for_events(192 * MEBIBYTE, 0), 192 * MEBIBYTE);
+        let beside_a_thousand = memory_for_events(192 * MEBIBYTE, 1_000);
+        assert_eq!(beside_a_thousand, 192 * MEBIBYTE - 1_000 * 92 * 1_024, "the reserve is not cut off");
+        assert_eq!(memory_for_events(192 * MEBIBYTE, 100_000), 96 * MEBIBYTE);
     }
 
     #[tokio::test]

@@ -62,7 +62,7 @@ pub struct Operations {
     /// The instances that share the channels. `None` with one instance.
     pub cluster: Option<Peers>,
     /// The configured channels.
-    pub channels: Vec<ConfiguredChannel>,
+    pub channels: Arc<[ConfiguredChannel]>,
 }
 
 impl Operations {

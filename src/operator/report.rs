@@ -1,6 +1,9 @@
 //! The current status of the daemon, its channels and their lanes. `channeld status` prints it.
 
+use std::sync::{Arc, Mutex};
+
 use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
 
 use crate::api::GetStatus;
 use crate::operations::Process;
@@ -8,8 +11,8 @@ use crate::request::ask_others;
 use crate::{ConfiguredChannel, Operations, Refusal};
 use channel::{Activity, ChannelStatus, StoredEvents};
 use cluster::ClusterState;
-use ledger::LostEntries;
-use net::tasks::lock;
+use ledger::{Ledger, LostEntries};
+use net::tasks::{joined, lock};
 use record::ChannelRef;
 
 mod condition;
@@ -72,25 +75,38 @@ impl Operations {
         Ok(report)
     }
 
-    /// Returns the current status of this instance.
+    /// Returns the current status of this instance. The report is built outside the async threads: with a thousand channels
+    /// that takes so long that other tasks would wait.
     ///
     /// # Errors
     /// [`Refusal`] if the state cannot be read.
     pub async fn report(&self) -> Result<Report, Refusal> {
         let seen = self.cluster.as_ref().map(|peers| peers.seen.borrow().clone());
+        let mut ledgers = Vec::with_capacity(self.channels.len());
+        for ConfiguredChannel { channel, .. } in &*self.channels {
+            let is_elsewhere = seen.as_ref().is_some_and(|seen| seen.is_elsewhere(channel.id, self.daemon.is_some()));
+            ledgers.push(if is_elsewhere { None } else { Some(self.ledger(channel).await?) });
+        }
+        let operations = self.clone();
+        Ok(joined(spawn_blocking(move || operations.report_of(seen, &ledgers)).await).await)
+    }
+
+    /// Builds the report from the ledgers of the configured channels. A channel that runs elsewhere has no ledger here.
+    fn report_of(&self, seen: Option<ClusterState>, ledgers: &[Option<Arc<Mutex<Ledger>>>]) -> Report {
         let is_daemon = self.daemon.is_some();
         let mut channels = Vec::with_capacity(self.channels.len());
         let mut duplicates = Vec::with_capacity(self.channels.len());
-        for known in &self.channels {
+        for (known, ledger) in self.channels.iter().zip(ledgers) {
             let ConfiguredChannel { channel, sinks, expect, .. } = known;
-            if let Some(seen) = seen.as_ref().filter(|seen| seen.is_elsewhere(channel.id, is_daemon)) {
+            let Some(ledger) = ledger else {
+                let seen = seen.as_ref().expect("only a cluster has channels that run elsewhere");
                 channels.push(elsewhere(channel, seen));
                 duplicates.push(seen.view.held_back.get(&channel.id).cloned().unwrap_or_default());
                 continue;
-            }
-            let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
+            };
+            let handle = self.handles.of(channel.id);
             let mut pauses = handle.pauses();
-            let ledger = lock(&ledger);
+            let ledger = lock(ledger);
             if !is_daemon {
                 pauses.paused = ledger.paused().clone();
             }
@@ -119,7 +135,7 @@ impl Operations {
             report.heartbeat_error = seen.trouble;
         }
         report.assess(of_cluster);
-        Ok(report)
+        report
     }
 }
 

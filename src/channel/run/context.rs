@@ -16,7 +16,7 @@ use crate::error::ChannelError;
 use crate::late::queue::LateQueue;
 use crate::read::gaps::Gaps;
 use crate::read::source::Source;
-use crate::verify::{CheckParameters, Checked, RejectionReason};
+use crate::verify::{CheckParameters, Checked};
 use ledger::{Change, Commit, History, Ledger};
 use net::tasks::lock;
 use proof::event::{Offset, RawEvent};
@@ -134,7 +134,6 @@ impl RunContext {
 impl ReadPlan {
     fn begin(channel: &Arc<Channel>, Plan { settings, source, .. }: &Plan) -> Arc<Self> {
         channel.handle.board().begin_plan(settings);
-        channel.metrics.may_reject(RejectionReason::current().map(RejectionReason::name));
         let (settings, source, logged) = (settings.clone(), source.clone(), Mutex::default());
         Arc::new(Self { channel: channel.clone(), settings, source, logged, over: CancellationToken::new() })
     }

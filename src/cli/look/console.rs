@@ -26,9 +26,10 @@ pub(crate) use serve::serve;
 /// Ctrl-C.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The loopback address to listen on. With port 0, the system chooses the port.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
-    listen: SocketAddr,
+    /// The loopback address to listen on; with port 0, the system chooses the port [default: a random address in 127/8, so that
+    /// browsers send the cookie to no other server]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
+    listen: Option<SocketAddr>,
     /// The sink of type `sqlite` or `postgres` whose table is read [default: the first such sink that a channel uses]
     #[arg(long, value_name = "SINK")]
     from: Option<String>,
@@ -73,7 +74,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
 #[expect(clippy::unused_async, reason = "it has the signature of the function with the console")]
 pub(crate) async fn serve(
     _config: &crate::config::Config,
-    _listen: SocketAddr,
+    _listen: Option<SocketAddr>,
     _from: Option<&str>,
     _read_only: bool,
     _announce: impl FnOnce(&str) -> Result<(), CommandError>,

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Write};
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -145,7 +144,7 @@ async fn in_a_browser(
         Ok(())
     };
     tokio::select! {
-        served = console::serve(config, (Ipv4Addr::LOCALHOST, 0).into(), Some(TABLE), false, announce) => Ok(served?),
+        served = console::serve(config, None, Some(TABLE), false, announce) => Ok(served?),
         never = socket.serve(sources) => match never {},
         ((), ()) = async { tokio::join!(operator::note_minutes(operations.subscribe()), liveness.beat()) } => {
             std::future::pending().await

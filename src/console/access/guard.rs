@@ -12,10 +12,10 @@ use axum::response::{IntoResponse, Response};
 use maud::html;
 use tracing::{info, warn};
 
-use super::{Access, EntryResult, hash};
+use super::{Access, EntryResult, hash, peer};
 use crate::page::{self, PageRequest};
 use crate::state::State;
-use operator::server::Bounds;
+use operator::server::{Bounds, Peer};
 
 /// Limits for the console's clients, which are one person's browsers. A client can take a long time to read an export.
 pub(crate) const BOUNDS: Bounds = Bounds { clients: 64, body: 64 * 1024, each_step: Duration::from_secs(60) };
@@ -92,12 +92,16 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, mut request: Request, next:
     if !is_own(request.headers(), changes) {
         return locked(StatusCode::FORBIDDEN, "This request came from another site, or does not name its origin.");
     }
+    let user = match request.extensions().get::<Peer>() {
+        Some(Peer(Some(client))) => peer::user(*client, state.access.port).await,
+        _ => None,
+    };
     if request.uri().path() == "/enter" {
-        return enter(&state.access, request.uri().query().unwrap_or_default());
+        return enter(&state.access, request.uri().query().unwrap_or_default(), user);
     }
     // Only page loads consume the pending notice. Background requests leave the notice for the next page.
     let takes_notice = request.headers().get("sec-fetch-mode").is_none_or(|mode| mode == "navigate") && !changes;
-    let Some(visitor) = state.access.visitor(request.headers(), takes_notice) else {
+    let Some(visitor) = state.access.visitor(request.headers(), user, takes_notice) else {
         return locked(StatusCode::UNAUTHORIZED, "This browser is not signed in, or its session has expired.");
     };
     if changes {
@@ -119,8 +123,8 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, mut request: Request, next:
 
 /// Signs a browser in. Returns a page instead of a redirect: if the browser followed a link on another site, it would
 /// not send the cookie with the redirected request.
-fn enter(access: &Access, query: &str) -> Response {
-    match access.enter(&page::member(query.as_bytes(), "token").unwrap_or_default()) {
+fn enter(access: &Access, query: &str, user: Option<u32>) -> Response {
+    match access.enter(&page::member(query.as_bytes(), "token").unwrap_or_default(), user) {
         EntryResult::In(cookie) => {
             info!("a browser has signed in");
             let cookie = format!("{}={cookie}; Path=/; HttpOnly; SameSite=Strict", access.cookie);

@@ -116,7 +116,7 @@ pub(crate) async fn of_table(
         return Err((StatusCode::NOT_FOUND, "The console has no table to read this event from.".to_owned()));
     };
     match table.full_row(channel, offset).await {
-        Ok(Some(found)) => Ok((table, found)),
+        Ok(Some(found)) => Ok((&**table, found)),
         Ok(None) => {
             Err((StatusCode::NOT_FOUND, format!("The table does not contain event {offset} of channel {channel}.")))
         }

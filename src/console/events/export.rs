@@ -1,35 +1,99 @@
-//! Formats rows as lines of a file.
+//! Exports a list as a file. The rows are streamed as they are read.
+//!
+//! # Invariants
+//!
+//! * **Everything, or visibly not everything.** If a row cannot be read, the last line of the file says so, and the transfer
+//!   is aborted, so that the client reports an error.
 
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::task::yield_now;
 
 use super::query::Query;
-use crate::tables::{MOST_ROWS, PagePosition, Row, Table};
+use crate::tables::{MOST_ROWS, OnlyWhole, PagePosition, Row, Table};
 
 pub(super) const CSV_HEAD: &str =
     "verdict,type,name,source,service,network,status,time,received,delivered,channel,channel_id,offset,event_id\r\n";
 
-/// The lines of a page, and the position at which the next page begins.
-pub(super) async fn page(
+/// How long a page of an export can take. It is shorter than the time after which a silent transfer is ended.
+const BUDGET: Duration = Duration::from_secs(30);
+
+/// Returns the lines of all matching rows of the table.
+pub(super) fn lines(table: Arc<Table>, query: Query, is_csv: bool) -> impl Stream<Item = Result<String, String>> {
+    let of_row = move |(table, row): (Arc<Table>, Row)| async move {
+        if is_csv { Ok(line(&row, true)) } else { record(&table, &row).await }
+    };
+    rows(table, query).and_then(of_row)
+}
+
+fn rows(table: Arc<Table>, query: Query) -> impl Stream<Item = Result<(Arc<Table>, Row), String>> {
+    let begin = Some(query.below.clone());
+    let pages = stream::try_unfold((table, query, begin), async |(table, query, at)| {
+        let Some(below) = at else { return Ok::<_, String>(None) };
+        let (rows, next) = page(&table, &query, below.as_ref()).await?;
+        let of_table: Vec<_> = rows.into_iter().map(|row| Ok((table.clone(), row))).collect();
+        Ok(Some((stream::iter(of_table), (table, query, next.map(Some)))))
+    });
+    pages.try_flatten()
+}
+
+/// The rows of a page, and the position at which the next page begins. `None` after the last row.
+async fn page(
     table: &Table,
     query: &Query,
     below: Option<&PagePosition>,
-    is_csv: bool,
-) -> (String, Option<PagePosition>) {
-    let Ok(page) = table.page(&query.filter, below, MOST_ROWS, true).await else { return (String::new(), None) };
-    let mut lines = String::new();
-    for row in &page.rows {
-        let full_row = match row.channel_id.parse() {
-            Ok(id) if !is_csv => table.full_row(id, row.offset).await.ok().flatten(),
-            _ => None,
-        };
-        // If the record is JSON, export it as it was delivered.
-        let record = full_row.map(|full_row| full_row.record).unwrap_or_default();
-        let is_json = record.starts_with('{') && serde_json::from_str::<&RawValue>(&record).is_ok();
-        lines += &if is_json { record.replace(['\n', '\r'], " ") + "\n" } else { line(row, is_csv) };
+) -> Result<(Vec<Row>, Option<PagePosition>), String> {
+    let page = table.page_within(&query.filter, below, MOST_ROWS, BUDGET).await.map_err(|error| error.to_string())?;
+    if page.only_whole == Some(OnlyWhole::Slow) {
+        return Err("The search for longer words took too long.".to_owned());
     }
-    let next = page.rows.last().and_then(PagePosition::of).filter(|_| page.has_more || page.is_stopped);
-    (lines, next)
+    if !page.has_more && !page.is_stopped {
+        return Ok((page.rows, None));
+    }
+    let Some(last) = page.rows.last() else { return Err("The table did not respond in time.".to_owned()) };
+    let next = PagePosition::of(last).ok_or_else(|| format!("The channel id {} is invalid.", last.channel_id))?;
+    Ok((page.rows, Some(next)))
+}
+
+/// The record of a row as it was delivered, if it is JSON. Otherwise, or if the row was deleted meanwhile, its columns.
+async fn record(table: &Table, row: &Row) -> Result<String, String> {
+    let full_row = match PagePosition::of(row) {
+        Some(position) => table.row_at(&position).await.map_err(|error| error.to_string())?,
+        None => None,
+    };
+    let record = full_row.map(|full_row| full_row.record).unwrap_or_default();
+    let is_json = record.starts_with('{') && serde_json::from_str::<&RawValue>(&record).is_ok();
+    Ok(if is_json { record.replace(['\n', '\r'], " ") + "\n" } else { line(row, false) })
+}
+
+/// Turns an error into a last line and an aborted transfer.
+pub(super) fn aborted(
+    lines: impl Stream<Item = Result<String, String>>,
+    is_csv: bool,
+) -> impl Stream<Item = io::Result<String>> {
+    lines.flat_map(move |line| {
+        let ending = match line {
+            Ok(line) => return stream::once(async { Ok(line) }).left_stream(),
+            Err(why) => stream::once(async move { Ok(last_line(&why, is_csv)) }),
+        };
+        let abort = stream::once(async {
+            // Without this pause, the connection is closed before the last line is sent.
+            yield_now().await;
+            Err(io::Error::other("the export is incomplete"))
+        });
+        ending.chain(abort).right_stream()
+    })
+}
+
+/// The last line of a file that is not complete.
+fn last_line(why: &str, is_csv: bool) -> String {
+    let text = format!("INCOMPLETE: this export ends here, and events are missing. {why}");
+    if is_csv { format!("{}\r\n", quoted(&text)) } else { format!("{}\n", json!({ "error": text })) }
 }
 
 /// Formats the columns of a list as one line of the file.
@@ -82,23 +146,4 @@ fn quoted(cell: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn csv_cells_are_escaped_and_never_formulas() {
-        for (cell, expected) in [
-            ("plain", "plain"),
-            ("=1+1", "'=1+1"),
-            ("a,b", "\"a,b\""),
-            ("a\"b", "\"a\"\"b\""),
-            ("-1,", "\"'-1,\""),
-            ("a;=1+1", "\"a;=1+1\""),
-            ("a\t=1+1", "\"a\t=1+1\""),
-            ("\t=1+1", "\"'\t=1+1\""),
-            ("\u{ff1d}1+1", "'\u{ff1d}1+1"),
-        ] {
-            assert_eq!(quoted(cell), expected);
-        }
-    }
-}
+mod tests;

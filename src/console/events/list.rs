@@ -263,7 +263,7 @@ pub(super) fn below(query: &Query, page: &Page) -> Markup {
             @if page.is_stopped {
                 p.note {
                     @match page.rows.last() {
-                        Some(last) => { "Searched back to " (time(last.time)) " UTC. " }
+                        Some(last) => { "The search reached its time limit: older events may exist. Searched back to " (time(last.time)) " UTC. " }
                         None => { "The search timed out before it found an event. " }
                     }
                 }

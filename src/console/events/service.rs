@@ -4,6 +4,7 @@
 use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
+use super::export::line;
 use super::list::{filters, heading, rows};
 use super::query::Query;
 use crate::page::PageRequest;
@@ -37,17 +38,23 @@ pub(super) async fn list(request: &PageRequest, query: &Query, why: &str) -> Mar
         (filters(query, &sample, None))
         @match found {
             Err(why) => p.notice.bad role="alert" { (whole(&why)) },
-            Ok(found) if found.is_empty() => div.empty { h2 { "No event matches" } p { "The service has no matching events." } },
-            Ok(found) => (rows(&found)),
+            Ok(found) if found.rows.is_empty() => div.empty { h2 { "No event matches" } p { "The service has no matching events." } },
+            Ok(found) => (rows(&found.rows)),
         }
         p.sub { "Channel " (text(&known.channel.name)) }
     }
 }
 
-/// The rows of the list; none if the channel is unknown or the request fails.
-pub(super) async fn found(state: &State, query: &Query) -> Vec<Row> {
-    let Some(known) = channel(state, query) else { return Vec::new() };
-    search(state, query, known).await.unwrap_or_default()
+/// The lines of the list as a file. The last one is an error if the service can have more events than it returned.
+///
+/// # Errors
+/// If the channel is unknown or the request fails, the reason.
+pub(super) async fn export(state: &State, query: &Query, is_csv: bool) -> Result<Vec<Result<String, String>>, String> {
+    let known = channel(state, query).ok_or("The channel is not configured.")?;
+    let Found { rows, is_all } = search(state, query, known).await?;
+    let rest = format!("The service returned only its newest {AT_ONCE} events, because no table can be read.");
+    let rest = (!is_all).then_some(Err(rest));
+    Ok(rows.iter().map(|row| Ok(line(row, is_csv))).chain(rest).collect())
 }
 
 /// The channel that the query names, or the first channel if it names none.
@@ -67,7 +74,14 @@ fn sample(state: &State) -> Sample {
     Sample::of(of_type.into_iter().chain(of_channel).collect())
 }
 
-async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Result<Vec<Row>, String> {
+/// The events that the service returned.
+struct Found {
+    rows: Vec<Row>,
+    /// Whether the page was not full, so that the service has no other matching events.
+    is_all: bool,
+}
+
+async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Result<Found, String> {
     let values = |facet| query.filter.chosen.get(&facet).cloned().unwrap_or_default();
     let filter = Filter {
         types: values(Facet::Type).iter().map(|kind| EventType::from(&**kind)).collect(),
@@ -86,11 +100,13 @@ async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Resu
     filter.check().map_err(|misfit| format!("The service does not support this search: {misfit}."))?;
     let page = state.client.search(known.channel.id, &filter, AT_ONCE, None).await;
     let page = page.map_err(|error| format!("The request to the service failed: {}.", Chain(&error)))?;
+    let is_all = page.events.len() < usize::from(AT_ONCE) && !page.has_more;
     let wanted = values(Facet::Verdict);
     let verifier = known.verifier.clone();
     let verdicts = joined(spawn_blocking(move || verifier.verify_all(page.events)).await).await;
     let rows = verdicts.iter().map(|verdict| row(known, verdict));
-    Ok(rows.filter(|row| wanted.is_empty() || wanted.contains(&row.verification)).collect())
+    let rows = rows.filter(|row| wanted.is_empty() || wanted.contains(&row.verification)).collect();
+    Ok(Found { rows, is_all })
 }
 
 /// The columns of a list for an event that is not in a table.

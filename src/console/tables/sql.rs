@@ -109,6 +109,12 @@ impl Statement {
         }
     }
 
+    /// Restricts the statement to the rows of one channel at one offset.
+    pub(super) fn at(&mut self, channel: ChannelId, offset: i64) {
+        let (channel, offset) = (self.channel(channel), self.number(offset));
+        self.conditions.push(format!("channel_id = {channel} and event_offset = {offset}"));
+    }
+
     /// The values of [`KEY`] in the row at a position.
     pub(super) fn key(&mut self, position: &PagePosition) -> String {
         let cast = if self.dialect == Dialect::Postgres { "::uuid" } else { "" };

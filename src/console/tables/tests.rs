@@ -8,10 +8,10 @@ use super::*;
 use crate::tables::sqlite::Sqlite;
 use sink::SqliteSettings;
 
-const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
+pub(crate) const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
 /// A table with this many rows. Two rows share each second, and the last three rows have no time.
-fn table(directory: &Path, search: Search, rows: i64) -> Table {
+pub(crate) fn table(directory: &Path, search: Search, rows: i64) -> Table {
     let path = directory.join("events.db");
     let mut connection = Connection::open(&path).unwrap();
     connection
@@ -86,6 +86,11 @@ async fn events_at_one_offset_are_all_listed_across_pages() {
     assert_eq!(all(&table, &EventFilter::default()).await, [[10; 21], [28; 21]].concat());
     let full_row = table.full_row(CHANNEL.parse().unwrap(), 10).await.unwrap().unwrap();
     assert_eq!(full_row.row.event_id.as_deref(), Some("00000013-7425-40de-944b-e07fc1f90ae7"), "the last written row");
+    let page = table.page(&EventFilter::default(), None, 50, true).await.unwrap();
+    for row in page.rows {
+        let full_row = table.row_at(&PagePosition::of(&row).unwrap()).await.unwrap().unwrap();
+        assert_eq!(full_row.row, row);
+    }
 }
 
 fn chosen(facet: Facet, value: &str) -> EventFilter {

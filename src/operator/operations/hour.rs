@@ -34,7 +34,7 @@ pub async fn note_minutes(operations: watch::Receiver<Arc<Operations>>) {
     loop {
         looks.tick().await;
         let (operations, now) = (operations.borrow().clone(), Timestamp::now().as_second());
-        for ConfiguredChannel { channel, sinks, .. } in &operations.channels {
+        for ConfiguredChannel { channel, sinks, .. } in &*operations.channels {
             let handle = operations.handles.of(channel.id);
             if let Some(owned) = handle.owned() {
                 let (ledger, mut board) = (owned.leased.ledger(), handle.board());

@@ -4,19 +4,27 @@
 //!
 //! * **Only the current configuration.** The scrape omits the counts of a channel or sink that is no longer configured.
 //!   These counts are kept, because the channel or sink can be configured again.
+//! * **A healthy channel is short.** Of a channel, values of 0 are omitted unless an alert or a reader needs them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus::proto::{LabelPair, Metric, MetricFamily};
 use prometheus::{IntGaugeVec, Registry, TextEncoder};
-use strum::VariantNames;
 
 use crate::Report;
-use channel::{Activity, ChannelStatus, LaneState, LaneStatus};
+use channel::{ChannelStatus, LaneStatus, SignerStatus};
 use ledger::Pause;
 use proof::event::Offset;
 use telemetry::metrics::{self, Metrics};
+
+/// The counters of a channel that are shown even if they are 0. An alert fires if the first one does not increase, and the
+/// rate of the second one is shown for every lane.
+const SHOWN_AT_ZERO: [&str; 2] = ["channeld_api_requests_total", "channeld_events_delivered_total"];
+
+/// A signer is live if one of its signatures was counted this recently.
+const LIVE: Duration = Duration::from_hours(24);
 
 /// Deprecated names, which remain for one version, and the current names of the same metrics.
 const DEPRECATED: [(&str, &str); 4] = [
@@ -30,12 +38,16 @@ pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus
     let configured = report.channels.iter().map(|channel| (&*channel.channel, channel)).collect();
     let mut families = metrics.registry.gather();
     for family in &mut families {
-        let shown = family.take_metric().into_iter().filter(|metric| is_configured(metric, &configured));
-        family.set_metric(shown.collect());
+        let is_shown_at_zero = SHOWN_AT_ZERO.contains(&family.name());
+        let is_shown =
+            |metric: &Metric| is_configured(metric, &configured) && (is_shown_at_zero || !is_zero_of_channel(metric));
+        let shown = family.take_metric().into_iter().filter(is_shown).collect();
+        family.set_metric(shown);
     }
     families.retain(|family| !family.get_metric().is_empty());
     let mut gauges = Gauges::default();
     of_process(&mut gauges, report, live);
+    of_signers(&mut gauges, &report.channels);
     for channel in &report.channels {
         of_channel(&mut gauges, channel);
         channel.lanes.iter().for_each(|lane| of_lane(&mut gauges, &channel.channel, lane));
@@ -67,6 +79,11 @@ fn is_configured(metric: &Metric, configured: &BTreeMap<&str, &ChannelStatus>) -
     }
 }
 
+/// Whether this is a counter of a channel, and its value is 0. A scrape contains no histogram of a channel.
+fn is_zero_of_channel(metric: &Metric) -> bool {
+    metric.get_label().iter().any(|label| label.name() == "channel") && metric.get_counter().get_value() == 0.0
+}
+
 fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
     let Report { ready, quarantine, dead_letters, lost, .. } = report;
     let (lost_quarantined, lost_dead_letters) =
@@ -91,6 +108,26 @@ fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
     gauges.set("channeld_state_lost_events", &["dead_letter"], lost_dead_letters);
 }
 
+/// When each signer was last seen in any channel.
+fn of_signers(gauges: &mut Gauges, channels: &[ChannelStatus]) {
+    let mut last_seen = BTreeMap::new();
+    for SignerStatus { signer, last_seen: seen } in channels.iter().flat_map(|channel| &channel.signers) {
+        let newest = last_seen.entry(signer.to_string()).or_insert(*seen);
+        *newest = (*newest).max(*seen);
+    }
+    for (signer, seen) in last_seen {
+        gauges.set_known("channeld_signer_last_seen_timestamp_seconds", &[&signer], seen.map(Timestamp::as_second));
+    }
+}
+
+/// The number of live signers of a channel. `None` if no signature was counted since the start.
+fn live_signers(channel: &ChannelStatus) -> Option<usize> {
+    let since = Timestamp::now() - LIVE;
+    let mut seen = channel.signers.iter().filter_map(|signer| signer.last_seen).peekable();
+    seen.peek()?;
+    Some(seen.filter(|seen| *seen > since).count())
+}
+
 fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     let name = &*channel.channel;
     let required = Some(channel.required_signatures).filter(|required| *required > 0);
@@ -98,40 +135,34 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     gauges.set_known("channeld_processed_offset", &[name], channel.cursor.map(Offset::get));
     gauges.set_known("channeld_lag_events", &[name], channel.lag_events);
     gauges.set_known("channeld_oldest_undelivered_age_seconds", &[name], channel.oldest_undelivered_seconds);
-    gauges.set("channeld_pending_events", &[name], channel.pending);
     gauges.set_known("channeld_required_signatures", &[name], required);
-    gauges.set("channeld_quarantined_events", &[name], channel.quarantined);
-    gauges.set("channeld_quarantined_bytes", &[name], channel.quarantine.bytes);
-    gauges.set("channeld_channel_quarantine_full", &[name], channel.quarantine.full);
-    let shared_proofs: u64 = channel.shared_proofs.iter().map(|shared| shared.events).sum();
-    gauges.set("channeld_channel_shared_proofs", &[name], shared_proofs);
-    gauges.set("channeld_channel_shared_workflows", &[name], channel.shared_workflows.len());
-    gauges.set("channeld_channel_pending_full", &[name], channel.pending_full);
-    gauges.set("channeld_channel_dead_letters_full", &[name], channel.dead_letters.full);
-    gauges.set("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));
+    gauges.set_known("channeld_live_signers", &[name], live_signers(channel));
     let state: &str = (&channel.activity).into();
-    for known in Activity::VARIANTS {
-        gauges.set("channeld_channel_state", &[name, known], *known == state);
-    }
-    for signer in &channel.signers {
-        let last_seen = signer.last_seen.map(Timestamp::as_second);
-        gauges.set_known("channeld_signer_last_seen_timestamp_seconds", &[name, &signer.signer.to_string()], last_seen);
-    }
+    gauges.set("channeld_channel_state", &[name, state], 1);
+    gauges.set_unless_zero("channeld_pending_events", &[name], channel.pending);
+    gauges.set_unless_zero("channeld_quarantined_events", &[name], channel.quarantined);
+    gauges.set_unless_zero("channeld_quarantined_bytes", &[name], channel.quarantine.bytes);
+    gauges.set_unless_zero("channeld_channel_quarantine_full", &[name], channel.quarantine.full);
+    let shared_proofs: u64 = channel.shared_proofs.iter().map(|shared| shared.events).sum();
+    gauges.set_unless_zero("channeld_channel_shared_proofs", &[name], shared_proofs);
+    gauges.set_unless_zero("channeld_channel_shared_workflows", &[name], channel.shared_workflows.len());
+    gauges.set_unless_zero("channeld_channel_pending_full", &[name], channel.pending_full);
+    gauges.set_unless_zero("channeld_channel_dead_letters_full", &[name], channel.dead_letters.full);
+    gauges.set_unless_zero("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));
 }
 
 fn of_lane(gauges: &mut Gauges, channel: &str, lane: &LaneStatus) {
     let labels = [channel, &*lane.sink];
     gauges.set_known("channeld_lane_processed_offset", &labels, lane.cursor.map(Offset::get));
     gauges.set_known("channeld_lane_lag_events", &labels, lane.lag_events);
-    gauges.set_known("channeld_lane_oldest_undelivered_age_seconds", &labels, lane.oldest_undelivered_seconds);
-    gauges.set("channeld_lane_queue_batches", &labels, lane.queued_batches);
-    gauges.set("channeld_lane_paused_seconds", &labels, paused_seconds(lane.paused));
+    let oldest = lane.oldest_undelivered_seconds.unwrap_or(0);
+    gauges.set_unless_zero("channeld_lane_oldest_undelivered_age_seconds", &labels, oldest);
+    gauges.set_unless_zero("channeld_lane_queue_batches", &labels, lane.queued_batches);
+    gauges.set_unless_zero("channeld_lane_paused_seconds", &labels, paused_seconds(lane.paused));
     let missing = lane.compared.as_ref().map(|compared| compared.missing);
     gauges.set_known("channeld_missing_events", &labels, missing);
     let state: &str = lane.state.into();
-    for known in LaneState::VARIANTS {
-        gauges.set("channeld_lane_state", &[channel, &*lane.sink, known], *known == state);
-    }
+    gauges.set("channeld_lane_state", &[channel, &*lane.sink, state], 1);
 }
 
 /// The duration of a pause in seconds, at least 1; 0 without a pause.
@@ -149,9 +180,20 @@ impl Gauges {
         gauge.with_label_values(labels).set(value.try_into().unwrap_or(i64::MAX));
     }
 
+    /// Sets a gauge that readers can take as 0 if it is absent.
+    fn set_unless_zero(&mut self, name: &'static str, labels: &[&str], value: impl TryInto<i64>) {
+        let value = value.try_into().unwrap_or(i64::MAX);
+        if value != 0 {
+            self.set(name, labels, value);
+        }
+    }
+
     fn set_known(&mut self, name: &'static str, labels: &[&str], value: Option<impl TryInto<i64>>) {
         if let Some(value) = value {
             self.set(name, labels, value);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

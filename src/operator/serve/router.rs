@@ -12,7 +12,10 @@
 //! # Invariants
 //!
 //! * **The admin listener is read-only** and serves no event: GET and HEAD of these five paths, nothing else.
-//! * **One report at a time** for probes and scrapes. A request waits for its turn.
+//! * **One report at a time** for probes and scrapes, outside the async threads. Requests share a report: see
+//!   [`Latest`].
+//! * **`/livez` waits for nothing.** It needs no report, and requests for reports never take all connections of the admin
+//!   listener.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -23,19 +26,26 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use bytes::Bytes;
 use serde_json::json;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::exposition;
+use super::latest::Latest;
 use super::routes::{self, RequestSender};
 use crate::api::{ChannelEntry, GetLastHour, LastHour};
 use crate::liveness::Liveness;
 use crate::{NotReady, NotReadyKind, Operations, Refusal, Report};
+use net::tasks::joined;
 use telemetry::metrics::Metrics;
 
 /// How long a report can take. A report reads the state, and the state may not answer.
 const REPORT: Duration = Duration::from_secs(10);
+
+/// How many requests can wait for a report. The listeners accept more connections.
+const WAITING: usize = 32;
 
 const PATHS: &str = "channeld serves /livez, /readyz, /status, /hour and /metrics\n";
 
@@ -53,19 +63,27 @@ pub struct Sources {
 #[derive(Clone)]
 struct RouterState {
     sources: Sources,
-    reporting: Arc<Mutex<()>>,
+    latest: Arc<Latest<SharedReport>>,
+    waiting: Arc<Semaphore>,
+}
+
+/// A report, and its texts as soon as a request has needed them.
+struct SharedReport {
+    report: Arc<Report>,
+    json: OnceCell<Bytes>,
+    metrics: OnceCell<Bytes>,
 }
 
 /// Returns the routes of the admin listener.
 pub(super) fn reading(sources: Sources) -> Router {
     let reports = reports().route("/status", get(status)).route("/hour", get(last_hour));
-    reports.fallback(nowhere).with_state(RouterState { sources, reporting: Arc::default() })
+    reports.fallback(nowhere).with_state(RouterState::of(sources))
 }
 
 /// Returns the routes of the control socket.
 pub(super) fn complete(sources: Sources) -> Router {
     let requests = routes::routes(sources.operations.clone(), RequestSender::Operator);
-    reports().with_state(RouterState { sources, reporting: Arc::default() }).merge(requests)
+    reports().with_state(RouterState::of(sources)).merge(requests)
 }
 
 fn reports() -> Router<RouterState> {
@@ -87,7 +105,7 @@ async fn livez(State(state): State<RouterState>) -> Response {
 }
 
 async fn readyz(State(state): State<RouterState>, headers: HeaderMap) -> Response {
-    let not_ready = state.report().await.map_or_else(|why| vec![why], |report| report.not_ready);
+    let not_ready = state.report().await.map_or_else(|why| vec![why], |shared| shared.report.not_ready.clone());
     let ready = not_ready.is_empty();
     let reasons: Vec<_> = not_ready.iter().map(ToString::to_string).collect();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -103,8 +121,11 @@ fn wants_json(headers: &HeaderMap) -> bool {
     accepted.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with("application/json"))
 }
 
-async fn status(State(state): State<RouterState>) -> Result<Json<Report>, Unavailable> {
-    state.report().await.map(Json).map_err(unavailable)
+async fn status(State(state): State<RouterState>) -> Result<Response, Unavailable> {
+    let shared = state.report().await.map_err(unavailable)?;
+    let report = shared.report.clone();
+    let json = text(&shared.json, move || serde_json::to_vec(&*report)).await.map_err(unavailable)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
 /// Returns the last hour as only this instance has seen it. A request that names no channel is for all channels.
@@ -117,10 +138,21 @@ async fn last_hour(
 }
 
 async fn metrics(State(state): State<RouterState>) -> Result<Response, Unavailable> {
-    let report = state.report().await.map_err(unavailable)?;
-    let live = state.sources.liveness.check().is_ok();
-    let text = exposition::text(&state.sources.metrics, &report, live).map_err(unavailable)?;
+    let shared = state.report().await.map_err(unavailable)?;
+    let (report, Sources { liveness, metrics, .. }) = (shared.report.clone(), state.sources.clone());
+    let render = move || exposition::text(&metrics, &report, liveness.check().is_ok());
+    let text = text(&shared.metrics, render).await.map_err(unavailable)?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
+}
+
+/// Returns the text in the cell. The first request renders it, outside the async threads.
+async fn text<T, E>(cell: &OnceCell<Bytes>, render: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<Bytes, E>
+where
+    T: Into<Bytes> + Send + 'static,
+    E: Send + 'static,
+{
+    let rendered = || async { joined(spawn_blocking(render).await).await.map(Into::into) };
+    cell.get_or_try_init(rendered).await.cloned()
 }
 
 type Unavailable = (StatusCode, String);
@@ -130,15 +162,21 @@ fn unavailable(why: impl Display) -> Unavailable {
 }
 
 impl RouterState {
-    /// Returns a current report. If the state does not answer, returns the reason.
-    async fn report(&self) -> Result<Report, NotReady> {
+    fn of(sources: Sources) -> Self {
+        Self { sources, latest: Arc::default(), waiting: Arc::new(Semaphore::new(WAITING)) }
+    }
+
+    /// Returns a current report. If the state does not answer, or if too many requests wait, returns the reason.
+    async fn report(&self) -> Result<Arc<SharedReport>, NotReady> {
+        let not_readable = |why: &str| NotReady::new(NotReadyKind::StateNotReadable, why);
+        let _waiting = self.waiting.try_acquire().map_err(|_| not_readable("too many requests wait for a report"))?;
         let operations = self.sources.operations.borrow().clone();
-        let not_readable = |why: String| NotReady::new(NotReadyKind::StateNotReadable, why);
-        let report = async {
-            let _reporting = self.reporting.lock().await;
-            operations.report().await.map_err(|refusal| not_readable(refusal.to_string()))
+        let work = async {
+            let report = operations.report().await.map_err(|refusal| not_readable(&refusal.to_string()))?;
+            Ok(SharedReport { report: Arc::new(report), json: OnceCell::new(), metrics: OnceCell::new() })
         };
-        timeout(REPORT, report).await.unwrap_or_else(|_| Err(not_readable("the state does not answer".to_owned())))
+        let report = timeout(REPORT, self.latest.get(work)).await;
+        report.unwrap_or_else(|_| Err(not_readable("the state does not answer")))
     }
 }
 

@@ -9,23 +9,27 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
 /// The maximum size of a request's head in bytes.
@@ -42,16 +46,39 @@ pub struct Bounds {
     pub clients: usize,
     /// The maximum size of a request's body in bytes.
     pub body: usize,
-    /// How long a client can take for each of three steps: to send the request's head, to send the body, and to read
-    /// the answer.
+    /// How long a client can take for each step: to send the request's head, to send the body, and to read each part of the
+    /// answer. Each part of an answer that is streamed must also be ready within this time.
     pub each_step: Duration,
 }
 
+/// A connection of a client.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// The client's address, if clients of this kind have one.
+    fn peer(&self) -> Option<SocketAddr>;
+}
+
+impl Connection for TcpStream {
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer_addr().ok()
+    }
+}
+
+impl Connection for UnixStream {
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
+}
+
+/// The address of the client that sent a request. It is an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub Option<SocketAddr>);
+
 /// Serves until it is dropped.
-pub async fn serve<C>(mut accept: impl AsyncFnMut() -> io::Result<C>, router: Router, bounds: Bounds) -> Infallible
-where
-    C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
+pub async fn serve<C: Connection>(
+    mut accept: impl AsyncFnMut() -> io::Result<C>,
+    router: Router,
+    bounds: Bounds,
+) -> Infallible {
     let (mut clients, mut idle) = (JoinSet::new(), VecDeque::new());
     loop {
         tokio::select! {
@@ -102,14 +129,9 @@ impl IdleClient {
     }
 }
 
-async fn serve_client(
-    client: impl AsyncRead + AsyncWrite + Send + Unpin,
-    router: Router,
-    bounds: Bounds,
-    asked: Arc<AtomicBool>,
-) {
-    let asked = &asked;
-    let (router, answered) = (&TowerToHyperService::new(router), &CancellationToken::new());
+async fn serve_client(client: impl Connection, router: Router, bounds: Bounds, asked: Arc<AtomicBool>) {
+    let (asked, peer) = (&asked, Peer(client.peer()));
+    let (router, progress) = (&TowerToHyperService::new(router), &watch::Sender::new(None));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.each_step)
@@ -118,21 +140,67 @@ async fn serve_client(
         .half_close(true)
         .serve_connection(
             TokioIo::new(client),
-            service_fn(async |request| {
+            service_fn(async |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(peer);
                 let answer = answer(request, router, bounds, asked).await;
-                answered.cancel();
-                Ok::<_, Infallible>(answer)
+                Ok::<_, Infallible>(answer.map(|body| WatchedBody::of(body, progress.clone())))
             }),
         );
-    let too_slow = async {
-        answered.cancelled().await;
-        sleep(bounds.each_step).await;
-    };
     tokio::select! {
         ended = connection => if let Err(error) = ended {
             debug!(%error, "a connection of an operator failed");
         },
-        () = too_slow => debug!("an operator's client did not read the answer in time"),
+        () = no_progress(progress.subscribe(), bounds.each_step) => debug!("an operator's client did not read the answer in time"),
+    }
+}
+
+/// Notes when each part of an answer is requested: the client has then read most of the parts before.
+struct WatchedBody {
+    body: Body,
+    progress: watch::Sender<Option<Instant>>,
+}
+
+impl WatchedBody {
+    fn of(body: Body, progress: watch::Sender<Option<Instant>>) -> Self {
+        progress.send_replace(Some(Instant::now()));
+        Self { body, progress }
+    }
+}
+
+impl HttpBody for WatchedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.progress.send_replace(Some(Instant::now()));
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Waits until the answer has made no progress for this long. An answer that has not begun is not waited for.
+async fn no_progress(mut progress: watch::Receiver<Option<Instant>>, limit: Duration) {
+    loop {
+        let last = *progress.borrow_and_update();
+        let deadline = last.map(|last| last + limit);
+        let changed = async { progress.changed().await.is_ok() };
+        let is_over = match deadline {
+            Some(deadline) => timeout_at(deadline, changed).await.is_err(),
+            None => !changed.await,
+        };
+        if is_over {
+            return;
+        }
     }
 }
 

@@ -250,8 +250,7 @@ impl Webhook {
             Err(error) => span.failed(response::kind(error)),
         }
         let status = answer.as_ref().ok().map(Response::status);
-        let lane = offer.lane;
-        self.metrics.webhook_asked(&lane.channel.name, &lane.sink, began.elapsed(), status);
+        self.metrics.webhook_asked(&offer.lane.sink, began.elapsed(), status);
         answer
     }
 

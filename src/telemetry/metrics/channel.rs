@@ -82,27 +82,31 @@ impl UpkeepFailures {
 pub struct ChannelMetrics {
     metrics: Metrics,
     channel: Arc<str>,
-    events: ChannelCounters<2>,
-    rejected: ChannelCounters<1>,
+    events: ChannelCounters,
+    rejected: ChannelCounters,
 }
 
 impl Metrics {
+    /// Creates the counters and histograms of the whole process with value zero.
+    pub(super) fn begin_process(&self) {
+        for kind in EventType::KNOWN.into_iter().chain([OTHER, UNREADABLE]) {
+            for sort in Sort::VARIANTS {
+                self.events_by_type.with_label_values(&[kind, sort.into()]);
+            }
+        }
+        for endpoint in Endpoint::VARIANTS {
+            self.request_duration.with_label_values(&[<&str>::from(endpoint)]);
+        }
+    }
+
     /// The metrics of one channel.
     pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
         let name = &*channel.name;
         let events = self.events.channel(&channel.name);
-        for kind in EventType::KNOWN.into_iter().chain([OTHER, UNREADABLE]) {
-            for sort in Sort::VARIANTS {
-                events.add([kind, sort.into()], 0);
-            }
-        }
-        for endpoint in Endpoint::VARIANTS {
-            self.requests.with_label_values(&[name, endpoint.into(), OK]);
-            self.request_duration.with_label_values(&[name, endpoint.into()]);
-        }
+        // An alert compares this counter with its value five minutes ago, even if no poll was ever answered.
+        self.requests.with_label_values(&[name, Endpoint::Poll.into(), OK]);
         self.unknown_signers.with_label_values(&[name]);
         self.panics.with_label_values(&[name]);
-        self.verification_duration.with_label_values(&[name]);
         let rejected = self.rejected.channel(&channel.name);
         ChannelMetrics { metrics: self.clone(), channel: channel.name.clone(), events, rejected }
     }
@@ -115,16 +119,16 @@ impl Metrics {
         UpkeepFailures(Some((self.upkeep_failures.clone(), sink.into())))
     }
 
-    /// Counts a webhook request of a channel. `status` is `None` if the endpoint did not answer.
-    pub fn webhook_asked(&self, channel: &str, sink: &str, took: Duration, status: Option<StatusCode>) {
+    /// Counts a webhook request of a sink. `status` is `None` if the endpoint did not answer.
+    pub fn webhook_asked(&self, sink: &str, took: Duration, status: Option<StatusCode>) {
         let code = match status {
             None => NO_ANSWER.to_owned(),
             Some(known) if known.canonical_reason().is_some() => known.as_str().to_owned(),
             // An endpoint can invent status codes, so an unknown code is not used as a label.
             Some(unknown) => format!("{}xx", unknown.as_u16() / 100),
         };
-        self.webhook_requests.with_label_values(&[channel, sink, &code]).inc();
-        self.webhook_duration.with_label_values(&[channel, sink]).observe(took.as_secs_f64());
+        self.webhook_requests.with_label_values(&[sink, &code]).inc();
+        self.webhook_duration.with_label_values(&[sink]).observe(took.as_secs_f64());
     }
 }
 
@@ -132,24 +136,19 @@ impl ChannelMetrics {
     /// Counts a request to the service. `error` is the kind of the error, if the request failed.
     pub fn asked(&self, endpoint: Endpoint, took: Duration, error: Option<&'static str>) {
         let endpoint = endpoint.into();
-        self.metrics.request_duration.with_label_values(&[&*self.channel, endpoint]).observe(took.as_secs_f64());
+        self.metrics.request_duration.with_label_values(&[endpoint]).observe(took.as_secs_f64());
         self.metrics.requests.with_label_values(&[&*self.channel, endpoint, error.unwrap_or(OK)]).inc();
     }
 
     /// Counts the verdict about an event. The type is `None` if it cannot be read.
     pub fn verdict(&self, kind: Option<&EventType>, sort: Sort) {
-        self.events.add([label(kind), sort.into()], 1);
-    }
-
-    /// Creates the counters of the possible reasons for [`rejected`](Self::rejected), so that they exist from the start
-    /// with value zero.
-    pub fn may_reject(&self, reasons: impl Iterator<Item = &'static str>) {
-        reasons.for_each(|reason| self.rejected.add([reason], 0));
+        self.events.count(sort.into());
+        self.metrics.events_by_type.with_label_values(&[label(kind), sort.into()]).inc();
     }
 
     /// Counts a rejected event. The reason is from a closed set of words.
     pub fn rejected(&self, reason: &'static str) {
-        self.rejected.add([reason], 1);
+        self.rejected.count(reason);
     }
 
     /// Counts signatures by keys that are not configured.
@@ -165,31 +164,30 @@ impl ChannelMetrics {
     /// Creates the metrics of a lane when it starts, so that they exist with value zero.
     pub fn lane_begins(&self, sink: &str) {
         let (metrics, labels) = (&self.metrics, [&*self.channel, sink]);
-        metrics.deliveries.with_label_values(&[&*self.channel, sink, OK]);
-        metrics.delivery_duration.with_label_values(&labels);
         metrics.delivered.with_label_values(&labels);
         metrics.dead_letters.with_label_values(&labels);
-        metrics.delivered_age.with_label_values(&labels);
-        metrics.delivered_after.with_label_values(&labels);
+        metrics.deliveries.with_label_values(&[sink, OK]);
+        for histograms in [&metrics.delivery_duration, &metrics.delivered_age, &metrics.delivered_after] {
+            histograms.with_label_values(&[sink]);
+        }
     }
 
     /// Counts an attempt to deliver events to a sink. `events` is the number of accepted events. If `error` is set, one
     /// more event failed with an error of that kind.
     pub fn offered(&self, sink: &str, took: Duration, events: usize, error: Option<&'static str>) {
-        let (metrics, labels) = (&self.metrics, [&*self.channel, sink]);
-        metrics.delivery_duration.with_label_values(&labels).observe(took.as_secs_f64());
-        metrics.delivered.with_label_values(&labels).inc_by(events as u64);
-        metrics.deliveries.with_label_values(&[&*self.channel, sink, OK]).inc_by(events as u64);
+        let metrics = &self.metrics;
+        metrics.delivery_duration.with_label_values(&[sink]).observe(took.as_secs_f64());
+        metrics.delivered.with_label_values(&[&*self.channel, sink]).inc_by(events as u64);
+        metrics.deliveries.with_label_values(&[sink, OK]).inc_by(events as u64);
         if let Some(error) = error {
-            metrics.deliveries.with_label_values(&[&*self.channel, sink, error]).inc();
+            metrics.deliveries.with_label_values(&[sink, error]).inc();
         }
     }
 
     /// Counts delivered events that were read at `read`. `times` are the times at which they happened, in Unix seconds.
     pub fn delivered(&self, sink: &str, read: Option<SystemTime>, times: impl Iterator<Item = Option<i64>>) {
-        let labels = [&*self.channel, sink];
         let (ages, after) = (&self.metrics.delivered_age, &self.metrics.delivered_after);
-        let (ages, after) = (ages.with_label_values(&labels), after.with_label_values(&labels));
+        let (ages, after) = (ages.with_label_values(&[sink]), after.with_label_values(&[sink]));
         let now = SystemTime::now();
         // `then` can be in the future, because clocks differ and can be set back.
         let since = |then| now.duration_since(then).unwrap_or_default().as_secs_f64();
@@ -205,7 +203,7 @@ impl ChannelMetrics {
 
     /// Records how long it took to check the signatures of a range.
     pub fn checked(&self, took: Duration) {
-        self.metrics.verification_duration.with_label_values(&[&*self.channel]).observe(took.as_secs_f64());
+        self.metrics.verification_duration.observe(took.as_secs_f64());
     }
 
     /// Counts an event that a sink gave up on.

@@ -1,8 +1,7 @@
-//! Counters for closed sets of words. All counters exist from the start with value zero.
+//! Counters for closed sets of words. A counter exists from its first event.
 //!
-//! Each channel has 28 counters of types and verdicts, and one counter for each reason of a rejection. A counter of the
-//! Prometheus library stores its own copy of name, help and labels. With a thousand channels, such counters used 44 MiB,
-//! and these counters use 2 MiB.
+//! Each channel has one counter for each verdict and for each reason of a rejection that occurred. A counter of the Prometheus library
+//! stores its own copy of name, help and labels, which is many times larger than the count itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,21 +12,20 @@ use prometheus::proto::{Counter, LabelPair, Metric, MetricFamily, MetricType};
 use super::table::{described, labels, well_formed};
 use net::tasks::lock;
 
-/// A counter for each channel and each combination of words. `N` is the number of labels after the first label, which
-/// is the channel.
+/// A counter for each channel and each word. The first label is the channel, and the second label is the word.
 #[derive(Clone, Debug)]
-pub(super) struct WordCounters<const N: usize> {
+pub(super) struct WordCounters {
     desc: Desc,
-    channels: Arc<Mutex<BTreeMap<Arc<str>, ChannelCounters<N>>>>,
+    channels: Arc<Mutex<BTreeMap<Arc<str>, ChannelCounters>>>,
 }
 
-/// The combinations of words of one channel, and their counts. Clones share the counts.
+/// The words of one channel, and their counts. Clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ChannelCounters<const N: usize>(Arc<Mutex<Counts<N>>>);
+pub(super) struct ChannelCounters(Arc<Mutex<Counts>>);
 
-type Counts<const N: usize> = Vec<([&'static str; N], u64)>;
+type Counts = Vec<(&'static str, u64)>;
 
-impl<const N: usize> WordCounters<N> {
+impl WordCounters {
     pub(super) fn new(name: &str) -> Self {
         let labels = labels(name).into_iter().map(str::to_owned).collect();
         let desc = well_formed(described(name).variable_labels(labels).describe());
@@ -35,29 +33,28 @@ impl<const N: usize> WordCounters<N> {
     }
 
     /// The counters of a channel, with their current values.
-    pub(super) fn channel(&self, name: &Arc<str>) -> ChannelCounters<N> {
+    pub(super) fn channel(&self, name: &Arc<str>) -> ChannelCounters {
         lock(&self.channels).entry(name.clone()).or_default().clone()
     }
 }
 
-impl<const N: usize> ChannelCounters<N> {
-    /// Adds `more`, which may be zero.
-    pub(super) fn add(&self, words: [&'static str; N], more: u64) {
+impl ChannelCounters {
+    pub(super) fn count(&self, word: &'static str) {
         let mut counts = lock(&self.0);
-        match counts.iter_mut().find(|(known, _)| *known == words) {
-            Some((_, count)) => *count += more,
-            None => counts.push((words, more)),
+        match counts.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word, 1)),
         }
     }
 
     fn metrics(&self, labels: &[String], channel: &str) -> Vec<Metric> {
-        let metric = |(words, count): &([_; N], u64)| metric(labels, [channel].into_iter().chain(*words), *count);
+        let metric = |(word, count): &(&str, u64)| metric(labels, [channel, *word], *count);
         lock(&self.0).iter().map(metric).collect()
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the library's counts are floats as well")]
-fn metric<'a>(labels: &[String], values: impl Iterator<Item = &'a str>, count: u64) -> Metric {
+fn metric(labels: &[String], values: [&str; 2], count: u64) -> Metric {
     let mut counter = Counter::default();
     counter.set_value(count as f64);
     let mut metric = Metric::from_label(labels.iter().zip(values).map(|(name, value)| label(name, value)).collect());
@@ -72,7 +69,7 @@ fn label(name: &str, value: &str) -> LabelPair {
     label
 }
 
-impl<const N: usize> Collector for WordCounters<N> {
+impl Collector for WordCounters {
     fn desc(&self) -> Vec<&Desc> {
         vec![&self.desc]
     }

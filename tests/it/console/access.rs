@@ -42,6 +42,23 @@ async fn a_one_time_address_admits_one_browser_once() {
 }
 
 #[tokio::test]
+async fn each_console_has_an_address_of_its_own_so_that_no_other_server_receives_its_cookie() {
+    let (_simulator, setup) = with_table(1).await;
+    setup.write();
+    let (first, second) = (setup.console(&[]).await, setup.console(&[]).await);
+    let host = |console: &Console| {
+        let host = console.base().strip_prefix("http://").unwrap().rsplit_once(':').unwrap().0.to_owned();
+        host.parse::<std::net::Ipv4Addr>().unwrap()
+    };
+    let hosts = [host(&first), host(&second)];
+    assert!(hosts.iter().all(|host| host.is_loopback() && host.octets()[1] != 0), "{hosts:?}");
+    assert_ne!(hosts[0], hosts[1]);
+    assert_eq!(first.enter().await.get("/").await.status, StatusCode::OK);
+    let chosen = setup.console(&["--listen", "127.0.0.1:0"]).await;
+    assert_eq!(host(&chosen), std::net::Ipv4Addr::LOCALHOST);
+}
+
+#[tokio::test]
 async fn every_answer_has_security_headers_and_an_http_only_cookie() {
     let (_simulator, setup) = with_table(1).await;
     setup.write();

@@ -123,6 +123,31 @@ async fn the_shown_events_can_be_exported_as_records_and_csv() {
 }
 
 #[tokio::test]
+async fn an_export_of_a_table_that_fails_is_aborted_and_says_so() {
+    let (_simulator, setup) = with_table(3).await;
+    let daemon = daemon_with_rows(&setup, 3).await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    daemon.stop().await;
+    rusqlite::Connection::open(setup.path("events.db")).unwrap().execute_batch("drop table events").unwrap();
+    for (kind, begins) in [("csv", "verdict,type,"), ("jsonl", "{\"error\":\"INCOMPLETE: ")] {
+        let mut answer = visitor.ask(reqwest::Method::GET, &format!("/export?as={kind}")).send().await.unwrap();
+        let mut received = Vec::new();
+        let failed = loop {
+            match answer.chunk().await {
+                Ok(Some(part)) => received.extend(part),
+                Ok(None) => break false,
+                Err(_) => break true,
+            }
+        };
+        let received = String::from_utf8(received).unwrap();
+        assert!(failed, "the transfer is aborted: {received}");
+        assert!(received.starts_with(begins), "{received}");
+        assert!(received.lines().last().unwrap().contains("INCOMPLETE: this export ends here"), "{received}");
+    }
+}
+
+#[tokio::test]
 async fn a_manual_poll_is_immediate_and_counts_new_events() {
     let (simulator, setup) = with_table(5).await;
     let setup = setup.with("api.idle_wait", "10m");

@@ -65,3 +65,38 @@ async fn blocked_channels_release_memory_that_others_need() {
         daemon.stop().await;
     }
 }
+
+#[tokio::test]
+async fn a_crowd_that_has_recovered_uses_little_more_memory_than_an_idle_crowd() {
+    const CROWD: usize = 100;
+    const MORE: u64 = 32 << 20;
+    const EVERY_KIND: [Misbehaviour; 8] = [
+        Misbehaviour::LargeNotices,
+        Misbehaviour::LargeEvents,
+        Misbehaviour::WithheldProofs,
+        Misbehaviour::DeepJson,
+        Misbehaviour::LargeError,
+        Misbehaviour::GzipBomb,
+        Misbehaviour::SlowBody,
+        Misbehaviour::SamePage,
+    ];
+    let options = Options { channels: CROWD, events: 20, ..Options::default() };
+    let simulator = Simulator::start(options.clone()).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("the healthy crowd is idle", |_| setup.lines() == 20 * CROWD).await;
+    let idle = memory(&daemon, "RssAnon");
+    daemon.stop().await;
+
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator).with("sinks.file.rotate_size", "20MiB").with("sinks.file.keep_files", 1);
+    for (channel, how) in (0..CROWD).zip(EVERY_KIND.into_iter().cycle()) {
+        simulator.misbehave(channel, Some(how));
+        simulator.publish(channel, 20);
+    }
+    let mut daemon = setup.start();
+    daemon.until("each channel has been read twice", |_| simulator.requests().poll > 2 * CROWD as u64).await;
+    (0..CROWD).for_each(|channel| simulator.misbehave(channel, None));
+    daemon.until("the memory is released", |daemon| memory(daemon, "RssAnon") < idle + MORE).await;
+    daemon.stop().await;
+}

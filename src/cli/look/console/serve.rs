@@ -12,7 +12,7 @@ use net::Chain;
 /// Opens the console, passes its address to `announce`, and serves until it is dropped.
 pub(crate) async fn serve(
     config: &Config,
-    listen: SocketAddr,
+    listen: Option<SocketAddr>,
     from: Option<&str>,
     read_only: bool,
     announce: impl FnOnce(&str) -> Result<(), CommandError>,

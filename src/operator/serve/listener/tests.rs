@@ -1,10 +1,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::serve::router::tests::sources;
+use crate::ConfiguredChannel;
+use crate::serve::router::tests::{sources, sources_of};
+use net::tasks::lock;
+use proof::verify::{Address, SignerSet, Verifier};
+use record::ChannelRef;
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
@@ -44,7 +48,7 @@ fn the_listener_answers_while_the_runtime_is_stuck() {
 
     let plugs: Vec<_> = (0..WORKERS)
         .map(|_| {
-            let (open, plug) = channel::<()>();
+            let (open, plug) = mpsc::channel::<()>();
             runtime.spawn(async move {
                 // No message is ever sent: `recv` returns when the sender is dropped.
                 let _ = plug.recv();
@@ -59,6 +63,46 @@ fn the_listener_answers_while_the_runtime_is_stuck() {
     assert_eq!(get(listener.address, "/readyz").1, "no daemon runs\n");
     drop(plugs);
     assert_eq!(until(listener.address, "/livez", "ok\n"), "HTTP/1.1 200 OK");
+}
+
+#[test]
+fn livez_answers_while_a_report_blocks_and_many_requests_wait_for_it() {
+    const WAIT: usize = 32;
+    const TOO_MANY: usize = 8;
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let channel = ChannelRef { name: "c0".into(), id: "00000000-0000-0000-0000-000000000001".parse().unwrap() };
+    let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
+    let configured =
+        ConfiguredChannel { channel: channel.clone(), sinks: Vec::new(), verifier, expect: Arc::default() };
+    let (sources, ledger) = runtime.block_on(async {
+        let sources = sources_of(&directory.path().join("state"), [configured]);
+        let operations = sources.operations.borrow().clone();
+        let ledger = operations.ledger(&channel).await.unwrap();
+        (sources, ledger)
+    });
+    let listener = Listener::start("127.0.0.1:0".parse().unwrap(), &["here".to_owned()], sources).unwrap();
+    let address = listener.address;
+    let blocked = lock(&ledger);
+    let (answered, answers): (Sender<(String, String)>, Receiver<_>) = mpsc::channel();
+    for path in ["/metrics", "/status"].into_iter().cycle().take(WAIT + TOO_MANY) {
+        let answered = answered.clone();
+        std::thread::spawn(move || answered.send(get(address, path)));
+    }
+    for _ in 0..TOO_MANY {
+        let (status, body) = answers.recv_timeout(MAX_WAIT).unwrap();
+        assert!(status.ends_with(" 503 Service Unavailable"), "{status}");
+        assert_eq!(body, "too many requests wait for a report\n");
+    }
+    let live = answered.clone();
+    std::thread::spawn(move || live.send(get(address, "/livez")));
+    let (status, body) = answers.recv_timeout(MAX_WAIT).unwrap();
+    assert_eq!((&*status, &*body), ("HTTP/1.1 200 OK", "ok\n"), "it waits for no report");
+    drop(blocked);
+    for _ in 0..WAIT {
+        let (status, body) = answers.recv_timeout(MAX_WAIT).unwrap();
+        assert!(status.ends_with(" 200 OK"), "{status}\n{body}");
+    }
 }
 
 #[test]

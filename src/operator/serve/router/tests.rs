@@ -4,13 +4,18 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
 use super::*;
-use crate::Refusal;
 use crate::serve::routes::ALL;
+use crate::{ConfiguredChannel, Refusal};
 use ledger::Ledgers;
 use ledger::store::Sled;
 
 /// Returns the sources of a daemon that reads nothing.
 pub(crate) fn sources(state: &std::path::Path) -> Sources {
+    sources_of(state, [])
+}
+
+/// Returns the sources of a daemon with these channels.
+pub(crate) fn sources_of<const N: usize>(state: &std::path::Path, channels: [ConfiguredChannel; N]) -> Sources {
     let ledgers = Arc::new(Ledgers::over(Arc::new(Sled::open(state).unwrap())));
     let liveness = Liveness::hasty(Arc::default(), ledgers.writes.clone());
     let (handles, recent) = (Arc::default(), Arc::default());
@@ -21,7 +26,7 @@ pub(crate) fn sources(state: &std::path::Path) -> Sources {
         recent,
         daemon: None,
         cluster: None,
-        channels: Vec::new(),
+        channels: channels.into(),
     };
     let operations = watch::Sender::new(Arc::new(operations)).subscribe();
     Sources { liveness, operations, metrics: Metrics::default() }

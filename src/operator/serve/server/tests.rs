@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::task::ready;
 
 use axum::extract::Path;
 use axum::routing::post;
@@ -6,12 +7,16 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
+use tokio::time::Sleep;
 
 use super::*;
 
 const BOUNDS: Bounds = Bounds { clients: 1, body: 10, each_step: Duration::from_millis(200) };
 
 const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// The number of parts of a streamed answer.
+const PARTS: usize = 6;
 
 /// More than the buffers of a socket can contain.
 const LARGE: usize = 16 * 1024 * 1024;
@@ -34,10 +39,33 @@ async fn served(test: impl AsyncFnOnce(Client)) {
     };
     let answer = async |Path(size): Path<usize>| vec![b'x'; size];
     let router = Router::new().route("/work", post(work)).route("/answer/{size}", post(answer));
+    let router =
+        router.route("/parts", post(async || Body::new(Parts { left: PARTS, next: Box::pin(sleep(Duration::ZERO)) })));
     let accept = async || listener.accept().await.map(|(client, _)| client);
     tokio::select! {
         never = serve(accept, router, BOUNDS) => match never {},
         () = test(Client { directory, worked }) => {}
+    }
+}
+
+/// An answer whose parts together take longer than a step.
+struct Parts {
+    left: usize,
+    next: Pin<Box<Sleep>>,
+}
+
+impl HttpBody for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        ready!(self.next.as_mut().poll(context));
+        let Some(left) = self.left.checked_sub(1) else { return Poll::Ready(None) };
+        *self = Self { left, next: Box::pin(sleep(BOUNDS.each_step / 2)) };
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"part")))))
     }
 }
 
@@ -89,6 +117,16 @@ async fn a_client_that_does_not_read_its_answer_is_dropped() {
         let _deaf = client.connect(&request(&format!("/answer/{LARGE}"), 0)).await;
         let next = timeout(MAX_WAIT, client.ask(&request("/answer/1", 0))).await.expect("the time is bounded");
         assert!(next.starts_with("HTTP/1.1 200 "), "{next}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_progresses_can_take_longer_than_a_step() {
+    served(async |client| {
+        let answer = timeout(MAX_WAIT, client.ask(&request("/parts", 0))).await.expect("the time is bounded");
+        assert_eq!(answer.matches("part").count(), PARTS, "{answer}");
+        assert!(answer.ends_with("\r\n0\r\n\r\n"), "it is complete: {answer}");
     })
     .await;
 }
