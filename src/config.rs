@@ -11,6 +11,7 @@
 //! | `reading` | reads the merged sources key by key, and records the keys and the mistakes |
 //! | `tables` | one file for each table: reads its keys, and describes the settings for `channeld check` |
 //! | `partial` | loads a part of the configuration, for commands that need only this part |
+//! | `descriptors` | how many files and connections a configuration can need |
 //! | `effective`, `settings_list` | the values in effect with their origins; how `channeld check` prints settings |
 //! | `schema`, `edit` | the JSON Schema of the file; changes to the operator's file |
 //!
@@ -26,6 +27,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+mod descriptors;
 mod edit;
 mod effective;
 mod key;

@@ -5,15 +5,16 @@
 //! The first stop signal stops reading. The current batches are delivered and recorded within `shutdown_grace`. The second stop
 //! signal ends `run` at once. A reload is applied as a whole, or not at all.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -22,6 +23,7 @@ use crate::version;
 use channel::{Channel, Processors, SharedParts};
 use ledger::store::StateSettings;
 use ledger::{Ledgers, StateError};
+use net::shortage::{DescriptorLimits, Shortage};
 use operator::liveness::Liveness;
 use operator::{self, Listener, Operations, Reloading, Socket, Sources};
 use telemetry::metrics::Metrics;
@@ -29,6 +31,7 @@ use telemetry::{ALWAYS, Logs};
 
 pub(crate) mod assembly;
 pub(crate) mod membership;
+mod opening;
 mod progress;
 mod reading;
 mod reload;
@@ -51,6 +54,9 @@ use trace_export::TraceExport;
 /// How often the files of secrets and certificates are checked for changes.
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 
+/// The wait before the control socket is created again.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
 /// Runs the daemon until a signal ends it, or until no channel is left. `loaded` was read from the operator's `file`, which
 /// is read again at each reload. Without a file, the configuration comes from the environment alone. If this function
 /// fails, no event was read or delivered.
@@ -65,26 +71,29 @@ pub(crate) async fn run(
     for note in &config.notes {
         warn!(target: ALWAYS, note, "configuration");
     }
-    let mut daemon = Daemon::start(file, loaded, signals?, logs).await?;
+    let (needed, limit) = (config.descriptors(), DescriptorLimits::now().map_or(u64::MAX, |limits| limits.soft));
+    if needed as u64 > limit {
+        warn!(target: ALWAYS, needed, limit, "more files and connections can be needed than the limit of open files allows: raise LimitNOFILE");
+    }
+    let mut signals = signals?;
+    let Some(ledgers) = opening::open(&config.state, &mut signals).await? else { return Ok(EndReason::Drained) };
+    let mut daemon = Daemon::start(file, loaded, ledgers, signals, logs)?;
     let (sources, notifier) = (daemon.sources.clone(), daemon.notifier.clone());
     let config = &daemon.loaded.config;
     let admin = config.listen.map(|address| {
-        let what =
-            format!("admin.listen: cannot listen on {address}: choose another address, or set admin.listen to \"\" to turn the listener off");
-        Listener::start(address, &config.hosts, sources.clone())
-            .map_err(|error| AssemblyError { what, source: error.into() })
+        Listener::start(address, &config.hosts, sources.clone()).map_err(|error| {
+            let advice = Shortage::of(&error).map_or(
+                ": choose another address, or set admin.listen to \"\" to turn the listener off",
+                Shortage::advice,
+            );
+            AssemblyError { what: format!("admin.listen: cannot listen on {address}{advice}"), source: error.into() }
+        })
     });
     let _admin = admin.transpose()?;
-    let socket = Socket::listen(&config.state.path).inspect_err(
-        |error| warn!(%error, "no control socket: commands cannot reach this daemon, and can open the state only after the daemon has ended"),
-    );
+    let state_path = config.state.path.clone();
+    let socket = Socket::listen(&state_path);
     daemon.follow_work();
-    let control = async {
-        match socket {
-            Ok(socket) => socket.serve(sources.clone()).await,
-            Err(_) => pending().await,
-        }
-    };
+    let control = serve_commands(socket, &state_path, &sources);
     let outcome = tokio::select! {
         outcome = daemon.serve() => outcome,
         never = control => match never {},
@@ -93,6 +102,26 @@ pub(crate) async fn run(
     };
     info!(target: ALWAYS, outcome = <&str>::from(outcome), "channeld ends");
     Ok(outcome)
+}
+
+/// Serves the control socket. If the machine lacks something that the socket needs, tries again until it has it.
+async fn serve_commands(mut socket: io::Result<Socket>, state_path: &Path, sources: &Sources) -> Infallible {
+    let mut is_reported = false;
+    loop {
+        let error = match socket {
+            Ok(socket) => return socket.serve(sources.clone()).await,
+            Err(error) => error,
+        };
+        if !is_reported {
+            is_reported = true;
+            warn!(%error, "no control socket: commands cannot reach this daemon, and can open the state only after the daemon has ended");
+        }
+        if Shortage::of(&error).is_none() {
+            return pending().await;
+        }
+        sleep(LISTEN_AGAIN).await;
+        socket = Socket::listen(state_path);
+    }
 }
 
 struct Daemon {
@@ -130,9 +159,14 @@ struct Daemon {
 
 impl Daemon {
     /// Assembles the daemon. Its channels do not run yet.
-    async fn start(file: Option<PathBuf>, loaded: Loaded, signals: Signals, logs: Logs) -> Result<Self, StartError> {
-        let config = &loaded.config;
-        let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
+    fn start(
+        file: Option<PathBuf>,
+        loaded: Loaded,
+        ledgers: Ledgers,
+        signals: Signals,
+        logs: Logs,
+    ) -> Result<Self, StartError> {
+        let (config, ledgers) = (&loaded.config, Arc::new(ledgers));
         let metrics = Metrics::default();
         let (traces, trace_export) = TraceExport::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes.clone();

@@ -19,7 +19,6 @@ use crate::read::start;
 use crate::status::Activity;
 use crate::status::reporter::{LoopPart, RunOnBoard};
 use context::{ReadPlan, RunContext};
-use ledger::StateError;
 use net::tasks::newer;
 use proof::event::ChannelId;
 
@@ -116,9 +115,9 @@ impl Channel {
                 }
             }
         };
-        // An unavailable database is no end: the lanes finish their batches. After any other failure of the state, no lane can
+        // An unavailable state is no end: the lanes finish their batches. After any other failure of the state, no lane can
         // record its batch, so none of them waits for its sink, and the error is reported immediately.
-        if matches!(&ended, Err(ChannelError::State(error)) if !matches!(error, StateError::Database(_))) {
+        if matches!(&ended, Err(ChannelError::State(error)) if !error.may_pass()) {
             return ended;
         }
         if let Err(ChannelError::Gone) = ended {

@@ -5,7 +5,8 @@
 //! * **The failure of one channel affects no other channel.** A channel that no longer exists at the service ends alone. A
 //!   channel that panicked is restarted alone.
 //! * **A shared failure ends every channel.** If the state cannot be written, or standard output is closed, every channel
-//!   ends after its current batch. An unavailable database server ends no channel: the channels wait for the server.
+//!   ends after its current batch. An unavailable database server ends no channel: the channels wait for the server. The same
+//!   applies if the machine lacks descriptors, memory or disk space.
 //! * **Unchanged channels keep running.** A running channel applies its part of a new configuration: see
 //!   [`Channel::become_like`].
 //! * **An empty list of channels does not end the supervisor.** It waits for `stop` or for another list.
@@ -23,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use channel::{Channel, ChannelError, Task, Tasks};
-use ledger::StateError;
 use net::Chain;
 use net::retry::{Retry, RetryPolicy};
 use telemetry::ALWAYS;
@@ -181,9 +181,9 @@ impl Supervisor {
                 self.stop.cancel();
                 return Some(EndReason::SinkClosed);
             }
-            // A lost lease and an unreachable database are not defects, so the waits after them do not grow. The next
-            // successful heartbeat resolves both problems.
-            ChannelError::Lost | ChannelError::State(StateError::Database(_)) => restarts.waits.reset(),
+            // A lost lease and an unavailable state are not defects, so the waits after them do not grow.
+            ChannelError::Lost => restarts.waits.reset(),
+            ChannelError::State(error) if error.may_pass() => restarts.waits.reset(),
             ChannelError::State(_) => {
                 error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: nothing more can be recorded; recorded progress is kept, and the rest is read again at the next start");
                 self.stop.cancel();

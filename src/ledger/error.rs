@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use net::shortage::Shortage;
+
 /// Why the state could not be opened, read or written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name each field")]
@@ -31,9 +33,22 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// Whether the machine lacks descriptors, memory or disk space, and may have them again later.
-    pub(super) fn is_shortage(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if is_shortage(source))
+    /// What the machine lacks, if this is the reason. The machine may have it again later.
+    pub fn shortage(&self) -> Option<Shortage> {
+        if let Self::Io { source, .. } = self { Shortage::of(&**source) } else { None }
+    }
+
+    /// Whether the state can be used again later, without a restart.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Database(_)) || self.shortage().is_some()
+    }
+
+    /// The same error for a state that only a restart can use again, although the machine lacked something.
+    pub(super) fn until_restart(self) -> Self {
+        match self {
+            Self::Io { doing, source } => Self::io(doing, std::io::Error::other(source.to_string())),
+            other => other,
+        }
     }
 
     pub(super) fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
@@ -48,14 +63,23 @@ impl StateError {
     }
 }
 
-fn is_shortage(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    let of_space = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG, Errno::NOMEM, Errno::AGAIN];
-    is_shortage_of_descriptors(error) || Errno::from_io_error(error).is_some_and(|errno| of_space.contains(&errno))
-}
+#[cfg(test)]
+mod tests {
+    use std::io;
 
-/// Whether a file could not be opened because this process or the machine has too many open files.
-pub(super) fn is_shortage_of_descriptors(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    Errno::from_io_error(error).is_some_and(|errno| [Errno::MFILE, Errno::NFILE].contains(&errno))
+    use super::*;
+
+    #[test]
+    fn a_shortage_passes_unless_only_a_restart_helps() {
+        for number in [24, 12, 28, 122] {
+            let error = StateError::io("writing", io::Error::from_raw_os_error(number));
+            assert!(error.may_pass(), "{error:?}");
+            let shown = net::Chain(&error).to_string();
+            let fatal = error.clone().until_restart();
+            assert!(!fatal.may_pass(), "{fatal:?}");
+            assert_eq!(net::Chain(&fatal).to_string(), shown, "the message names the shortage");
+        }
+        assert!(!StateError::io("writing", io::Error::from_raw_os_error(5)).may_pass());
+        assert!(!StateError::Closed.may_pass());
+    }
 }

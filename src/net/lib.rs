@@ -10,6 +10,7 @@ pub mod memory;
 pub mod postgres;
 pub mod retry;
 pub mod secret;
+pub mod shortage;
 pub mod tasks;
 pub mod time;
 

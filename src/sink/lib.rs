@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use net::shortage::Shortage;
 use net::tasks::joined;
 use proof::event::{ChannelId, EventKey, Offset};
 use record::{ChannelRef, Message};
@@ -376,7 +377,12 @@ impl SinkError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Refused { fault, .. } | Self::Unavailable { fault, .. } => *fault,
-            Self::Closed | Self::Gone { .. } | Self::Io { .. } => Fault::Operator,
+            // A full disk stays full until an operator acts. Descriptors and memory become free again.
+            Self::Io { source, .. } => match Shortage::of(&**source) {
+                Some(Shortage::Descriptors | Shortage::Memory) => Fault::Target,
+                Some(Shortage::Space) | None => Fault::Operator,
+            },
+            Self::Closed | Self::Gone { .. } => Fault::Operator,
             // The lane requests the position again, and then continues without an operator.
             Self::Displaced { .. } => Fault::Target,
             Self::Overtaken { .. } => Fault::Instance,

@@ -67,15 +67,20 @@ impl Sqlite {
         Self { settings: Arc::new(settings), failures, writer: OnceLock::new() }
     }
 
-    fn writer(&self) -> &Writer {
-        self.writer.get_or_init(|| Writer::start(self.settings.clone(), self.failures.clone()))
+    /// The writer. If two lanes start one at the same time, one of the two writers is kept, and no work reaches the other.
+    fn writer(&self) -> Result<&Writer, SinkError> {
+        if let Some(writer) = self.writer.get() {
+            return Ok(writer);
+        }
+        let started = Writer::start(self.settings.clone(), self.failures.clone())?;
+        Ok(self.writer.get_or_init(|| started))
     }
 }
 
 #[async_trait]
 impl Sink for Sqlite {
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        self.writer().carry_out(Work::Resume(recorded.clone())).await.map_err(|undelivered| undelivered.error)
+        self.writer()?.carry_out(Work::Resume(recorded.clone())).await.map_err(|undelivered| undelivered.error)
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
@@ -112,6 +117,7 @@ impl Sink for Sqlite {
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let messages = delivery.messages;
+        let writer = self.writer().map_err(|error| Undelivered::after(0, error))?;
         let mut next = next_rows(messages, 0, ROWS, Row::of).await;
         let mut after = delivery.after;
         while let Some((place, rows)) = next {
@@ -120,7 +126,7 @@ impl Sink for Sqlite {
             let work = Work::Deliver { lane, epoch, after, through, rows };
             // The next part is made while this one is written.
             let making = next_rows(messages, place.end, ROWS, Row::of);
-            let (written, made) = tokio::join!(self.writer().carry_out(work), making);
+            let (written, made) = tokio::join!(writer.carry_out(work), making);
             written.map_err(|Undelivered { delivered, error, .. }| {
                 with_size(Undelivered::after(place.start + delivered, error), messages)
             })?;

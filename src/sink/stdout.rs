@@ -6,6 +6,8 @@
 //!   line, the rest of the line is written before anything else.
 //! * **Once.** If a write fails in the middle of a batch (a full disk, a pipe that would block), the bytes that were
 //!   already written are not written again.
+//! * **A non-blocking output is waited for.** Another program can make the shared pipe or terminal non-blocking. If it is full,
+//!   the writing thread waits until it is writable, as it would in a blocking write.
 //! * **If the reader closes the pipe, the whole current batch counts as unread,** because the sink cannot know how much of
 //!   this batch was still in the pipe. The pipe may also have contained the end of the previous batch, at most 64 KiB.
 //! * **A closed descriptor is not accepted as output.** If a standard descriptor is closed at the start, the Rust runtime
@@ -27,6 +29,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use tokio::sync::Mutex;
 
@@ -58,8 +61,13 @@ impl Stdout {
                     .to_owned(),
             ));
         }
-        Ok(Self::over(out))
+        Ok(Self::with(out, until_writable))
     }
+}
+
+/// Waits until the output is writable, or its reader has closed it. A signal can end the wait early.
+fn until_writable(out: &fs::File) -> io::Result<()> {
+    Ok(poll(&mut [PollFd::new(out, PollFlags::OUT)], None).map(drop)?)
 }
 
 /// Whether `out` is the /dev/null that replaces a closed descriptor. An operator who discards events opens /dev/null for
@@ -71,10 +79,13 @@ fn is_substitute(out: &fs::File) -> io::Result<bool> {
 }
 
 impl<W: Write + Send + 'static> Stdout<W> {
-    /// Delivers to `out`.
+    /// Delivers to `out`. If a write to `out` would block, the delivery fails.
     pub fn over(out: W) -> Self {
-        let printer = Printer { out, torn: None, finished: HashSet::new() };
-        Self { printer: Arc::new(Mutex::new(printer)) }
+        Self::with(out, |_| Err(ErrorKind::WouldBlock.into()))
+    }
+
+    fn with(out: W, until_writable: fn(&W) -> io::Result<()>) -> Self {
+        Self { printer: Arc::new(Mutex::new(Printer::new(out, until_writable))) }
     }
 }
 
@@ -102,6 +113,8 @@ type ChannelEvent = (ChannelId, EventKey);
 /// Writes lines, and remembers where a write was interrupted.
 struct Printer<W> {
     out: W,
+    /// Called if a write would block.
+    until_writable: fn(&W) -> io::Result<()>,
     /// The event whose line was only partly written, and the rest of this line.
     torn: Option<(ChannelEvent, Vec<u8>)>,
     /// Events whose lines were torn and have since been finished. These events will be offered again, and are then skipped.
@@ -109,6 +122,10 @@ struct Printer<W> {
 }
 
 impl<W: Write> Printer<W> {
+    fn new(out: W, until_writable: fn(&W) -> io::Result<()>) -> Self {
+        Self { out, until_writable, torn: None, finished: HashSet::new() }
+    }
+
     fn print(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), Undelivered> {
         self.finish_torn().map_err(|error| Undelivered::after(0, io_error(error)))?;
         let length = batch.iter().map(|message| message.body().len() + 1).sum();
@@ -120,7 +137,7 @@ impl<W: Write> Printer<W> {
             }
             ends.push(lines.len());
         }
-        let (written, result) = write_counted(&mut self.out, &lines);
+        let (written, result) = self.write_counted(&lines);
 
         let delivered = ends.partition_point(|&end| end <= written);
         let line_start = delivered.checked_sub(1).map_or(0, |last| ends[last]);
@@ -136,7 +153,7 @@ impl<W: Write> Printer<W> {
 
     fn finish_torn(&mut self) -> io::Result<()> {
         let Some((event, mut rest)) = self.torn.take() else { return Ok(()) };
-        let (written, result) = write_counted(&mut self.out, &rest);
+        let (written, result) = self.write_counted(&rest);
         rest.drain(..written);
         if rest.is_empty() {
             self.finished.insert(event);
@@ -145,20 +162,27 @@ impl<W: Write> Printer<W> {
         }
         result
     }
-}
 
-/// Like `write_all`, but also returns the number of bytes that were written.
-fn write_counted(out: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
-    let mut written = 0;
-    while written < bytes.len() {
-        match out.write(&bytes[written..]) {
-            Ok(0) => return (written, Err(ErrorKind::WriteZero.into())),
-            Ok(more) => written += more,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return (written, Err(error)),
+    /// Like `write_all`, but also returns the number of bytes that were written.
+    fn write_counted(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
+        let mut written = 0;
+        while written < bytes.len() {
+            let waited = match self.out.write(&bytes[written..]) {
+                Ok(0) => Err(ErrorKind::WriteZero.into()),
+                Ok(more) => {
+                    written += more;
+                    Ok(())
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => (self.until_writable)(&self.out),
+                Err(error) => Err(error),
+            };
+            match waited {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return (written, Err(error)),
+                _ => {}
+            }
         }
+        (written, Ok(()))
     }
-    (written, Ok(()))
 }
 
 fn io_error(source: io::Error) -> SinkError {

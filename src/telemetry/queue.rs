@@ -55,8 +55,9 @@ impl LogQueue {
     pub fn start(to: impl Write + Send + 'static) -> io::Result<Self> {
         let (lines, queued) = sync_channel(LINES);
         let waiting = Arc::new(AtomicU64::new(0));
-        let queue = Self { lines, waiting: waiting.clone(), lost: metrics::counter("channeld_log_lines_lost_total") };
-        thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&queued, to, &waiting))?;
+        let lost = metrics::counter("channeld_log_lines_lost_total");
+        let queue = Self { lines, waiting: waiting.clone(), lost: lost.clone() };
+        thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&queued, to, &waiting, &lost))?;
         Ok(queue)
     }
 
@@ -83,10 +84,13 @@ impl LogQueue {
     }
 }
 
-/// Writes each line at once. An error is ignored: nothing else can report it, and the next line may succeed.
-fn write_all(queued: &Receiver<Vec<u8>>, mut to: impl Write, waiting: &AtomicU64) {
+/// Writes each line at once. A line that cannot be written, for example because standard error is a file on a full disk, is lost.
+/// It is reported when later lines can be written.
+fn write_all(queued: &Receiver<Vec<u8>>, mut to: impl Write, waiting: &AtomicU64, lost: &IntCounter) {
     while let Ok(line) = queued.recv() {
-        let _ = to.write_all(&line);
+        if to.write_all(&line).is_err() {
+            lost.inc();
+        }
         waiting.fetch_sub(1, Ordering::Release);
     }
 }
@@ -120,6 +124,23 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+
+    #[test]
+    fn lines_that_a_full_disk_does_not_accept_are_counted() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let queue = LogQueue::start(Full).unwrap();
+        queue.clone().write_all(b"line\n").unwrap();
+        queue.flush(Duration::from_secs(10));
+        assert_eq!(queue.lost.get(), 1);
+    }
 
     #[test]
     fn lines_that_a_blocked_reader_does_not_accept_are_dropped_and_counted() {

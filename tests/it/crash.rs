@@ -6,6 +6,7 @@ mod disks;
 #[cfg(target_arch = "x86_64")]
 mod every_write;
 mod kills;
+mod shortages;
 mod state;
 mod stops;
 #[cfg(target_arch = "x86_64")]

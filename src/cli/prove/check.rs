@@ -17,6 +17,7 @@ use crate::cli::terminal::{failure_for_stderr, json_for_stdout};
 use crate::config::settings_list::{SettingsList, object, row};
 use crate::config::{Config, ConfigError, SinkSettings};
 use net::Chain;
+use net::shortage::DescriptorLimits;
 use sink::Stdout;
 
 mod connect;
@@ -87,6 +88,7 @@ async fn check(file: Option<&Path>, args: &Args) -> Exit {
     };
     let state = config.state.examine();
     config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
+    config.notes.extend(DescriptorLimits::now().and_then(|limits| too_few(config.descriptors(), limits.hard)));
     let checks = if args.connect { Some(ask(&config, state, args.show_body).await) } else { None };
     // If standard output cannot be used, the sink `stdout` would fail. The warning goes to standard error, because a text on
     // standard output would be lost.
@@ -101,6 +103,15 @@ async fn check(file: Option<&Path>, args: &Args) -> Exit {
         // The output is closed.
         Err(_) => Exit::Failed,
     }
+}
+
+/// A note that the configuration can need more descriptors than the limit allows.
+fn too_few(needed: usize, limit: u64) -> Option<String> {
+    (needed as u64 > limit).then(|| {
+        format!(
+            "up to {needed} files and connections can be open at the same time, but the hard limit of this user is {limit}: set LimitNOFILE of the service, or `ulimit -Hn`, to at least {needed}"
+        )
+    })
 }
 
 fn print_problems(error: &ConfigError, json: bool, out: &mut impl Write, errors: &mut impl Write) -> io::Result<()> {
@@ -148,6 +159,7 @@ fn summary_json(config: &Config) -> Value {
         "base_url": config.api.client.base_url.as_str(),
         "state_path": config.state.path.display().to_string(),
         "admin_listen": config.listen,
+        "descriptors": config.descriptors(),
         "channels": config.channels.iter().map(|channel| object(channel.shown())).collect::<Vec<_>>(),
         "sinks": sinks.collect::<Map<_, _>>(),
         "notes": config.notes,
@@ -167,6 +179,7 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
     writeln!(out, "service  {}", config.api.client.base_url)?;
     writeln!(out, "state    {state}")?;
     writeln!(out, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
+    writeln!(out, "files    up to {} files and connections open at the same time", config.descriptors())?;
     for channel in &config.channels {
         // The name is in the heading.
         let shown = channel.shown().into_iter().filter(|(name, _)| *name != "name").collect();

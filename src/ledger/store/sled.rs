@@ -5,7 +5,8 @@
 //! * **Durable before it counts.** A commit is acknowledged after the database's files and then the mirror have been
 //!   synced.
 //! * **One process.** The directory is locked while the store exists.
-//! * **A shortage is waited out.** If the disk is full, or no file can be opened, the commit is written again later.
+//! * **A shortage is waited out.** If the disk is full, or no file can be opened, the commit is written again later. Room on the
+//!   disk is reserved before each write, and a few descriptors are kept for the state.
 //! * **Any other failed write is final.** After a failed sync the contents of the disk are unknown, and sled refuses to
 //!   continue. The daemon therefore ends, and the next start reads the stored state. Events that were not recorded are
 //!   read again from the service.
@@ -29,14 +30,14 @@ mod bodies;
 mod database;
 mod mirror;
 mod recovery;
+mod reserve;
+mod room;
 #[cfg(test)]
 mod tests;
 
 use database::Database;
 use mirror::Mirror;
-
-/// The free space that is left for other writes to the disk during a commit. sled extends its log by 512 KiB at a time.
-const SPARE: u64 = 1 << 20;
+use reserve::Reserve;
 
 /// The open state directory. Clones share it.
 #[derive(Clone, Debug)]
@@ -46,6 +47,7 @@ pub struct Sled {
     mirror: Arc<Mutex<Mirror>>,
     /// The losses in the mirror. This is a separate field because reading it must not wait for the disk.
     lost: watch::Sender<Option<LostEntries>>,
+    reserve: Arc<Reserve>,
     /// The last field, because the directory must stay locked until the database is closed.
     directory: Arc<Directory>,
 }
@@ -73,11 +75,13 @@ impl Sled {
     }
 
     fn open_locked(directory: Directory) -> Result<Self, StateError> {
+        let reserve = Arc::new(Reserve::open()?);
+        room::check_to_open(&directory.path)?;
         let (database, mirror) = recovery::open(&directory)?;
         Used::change(&directory.path, |used| used.sled = true).inspect_err(|_| database.abandon())?;
         let lost = watch::Sender::new(mirror.lost.clone());
         let (database, mirror) = (Arc::new(database), Arc::new(Mutex::new(mirror)));
-        Ok(Self { database, mirror, lost, directory: Arc::new(directory) })
+        Ok(Self { database, mirror, lost, reserve, directory: Arc::new(directory) })
     }
 
     /// Describes what [`open`](Self::open) would find or create at `path`. Does not create or open anything.
@@ -98,29 +102,15 @@ impl Sled {
     /// Writes effects to the database and then to the mirror, so that the mirror is never ahead.
     fn write(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
         let mut mirror = lock(&self.mirror);
-        self.check_room(group)?;
         self.database.apply(group)?;
         for (lease, effects) in group {
             mirror.channels.insert(lease.channel, effects.summary.clone());
         }
         mirror.write(&self.directory.path).inspect_err(|error| {
-            if !error.is_shortage() {
+            if error.shortage().is_none() {
                 self.database.abandon();
             }
         })
-    }
-
-    /// Checks that the disk has room for a group, because a full disk makes the database unusable in the middle of a write.
-    fn check_room(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
-        let changes = group.iter().flat_map(|(_, effects)| &effects.changes);
-        let bytes: usize = changes.filter_map(|(_, value)| value.as_ref()).map(Bytes::len).sum();
-        let path = &self.directory.path;
-        let doing = || format!("writing to {}", path.display());
-        let system = rustix::fs::statvfs(path).map_err(|error| StateError::io(doing(), error.into()))?;
-        if system.f_bavail * system.f_frsize < 2 * bytes as u64 + SPARE {
-            return Err(StateError::io(doing(), rustix::io::Errno::NOSPC.into()));
-        }
-        Ok(())
     }
 
     fn change_mirror(&self, change: impl FnOnce(&mut Mirror)) -> Result<(), StateError> {
@@ -145,18 +135,18 @@ impl Store for Sled {
 
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<CommitOutcome> {
         let channels = group.len();
-        match self.blocking(move |sled| sled.write(&group)).await {
+        match self.blocking(move |sled| sled.reserve.during(|| sled.write(&group))).await {
             Ok(()) => vec![CommitOutcome::Ok; channels],
             // The same group is written again until the shortage ends.
-            Err(error) if error.is_shortage() && !self.database.is_abandoned() => {
+            Err(error) if error.shortage().is_some() && !self.database.is_abandoned() => {
                 vec![CommitOutcome::Unavailable(error); channels]
             }
-            Err(error) => vec![CommitOutcome::Fatal(error); channels],
+            Err(error) => vec![CommitOutcome::Fatal(error.until_restart()); channels],
         }
     }
 
     async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError> {
-        self.blocking(move |sled| sled.database.get(channel, &key)).await
+        self.blocking(move |sled| sled.reserve.during(|| sled.database.get(channel, &key))).await
     }
 
     async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError> {

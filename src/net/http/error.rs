@@ -6,6 +6,8 @@ use std::iter::successors;
 
 use rustls::CertificateError;
 
+use crate::shortage::Shortage;
+
 /// The TLS library's name for the error that a server uses the certificate of an authority as its own.
 const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
 
@@ -30,6 +32,9 @@ pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
 
 /// Advice that is appended to the message of an error. Empty if no advice is known.
 pub fn advice(error: &(dyn Error + 'static)) -> &'static str {
+    if let Some(shortage) = Shortage::of(error) {
+        return shortage.advice();
+    }
     use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
     match find(error) {
         Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => {

@@ -4,9 +4,12 @@
 //!
 //! * **One request per connection,** and a bound for each part of the request: see [`Bounds`].
 //! * **A client that leaves cancels nothing.** A request that was read completely is carried out.
+//! * **Served without a free descriptor.** If the process has no free descriptor, the next client gets one that is kept for it, so
+//!   that probes and `status` are answered.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fs::File;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
@@ -32,16 +35,25 @@ use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
+use net::shortage::{DescriptorLimits, Shortage};
+
 /// The maximum size of a request's head in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// How long to wait after a connection could not be accepted.
-const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait after a connection could not be accepted. The clients of probes wait meanwhile.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// The clients of one listener can use this share of the descriptors that the process may have open: a sixteenth. The others stay
+/// free for the state and the sinks.
+const SHARE_OF_DESCRIPTORS: u64 = 16;
+
+/// The least number of simultaneous connections, however few descriptors the process may have open.
+const FEW_CLIENTS: usize = 4;
 
 /// The limits for the clients of one listener. The router limits the work itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// The number of simultaneous connections. A further connection replaces the oldest connection that has not sent a
+    /// The number of simultaneous connections, unless the process may have only few descriptors open. A further connection replaces the oldest connection that has not sent a
     /// whole request. If every connection has sent its request, the further connection waits.
     pub clients: usize,
     /// The maximum size of a request's body in bytes.
@@ -73,6 +85,14 @@ impl Connection for UnixStream {
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub Option<SocketAddr>);
 
+impl Bounds {
+    /// The number of simultaneous connections if the process may have this number of descriptors open.
+    fn clients_within(&self, descriptors: u64) -> usize {
+        let share = usize::try_from(descriptors / SHARE_OF_DESCRIPTORS).unwrap_or(usize::MAX);
+        self.clients.min(share.max(FEW_CLIENTS))
+    }
+}
+
 /// Serves until it is dropped.
 pub async fn serve<C: Connection>(
     mut accept: impl AsyncFnMut() -> io::Result<C>,
@@ -80,13 +100,15 @@ pub async fn serve<C: Connection>(
     bounds: Bounds,
 ) -> Infallible {
     let (mut clients, mut idle) = (JoinSet::new(), VecDeque::new());
+    let mut spare = spare_descriptor();
+    let most = bounds.clients_within(DescriptorLimits::now().map_or(u64::MAX, |limits| limits.soft));
     loop {
         tokio::select! {
             accepted = accept() => match accepted {
                 Ok(client) => {
                     while clients.try_join_next().is_some() {}
                     idle.retain(IdleClient::is_waited_for);
-                    if clients.len() >= bounds.clients && !idle.pop_front().is_some_and(IdleClient::evict) {
+                    if clients.len() >= most && !idle.pop_front().is_some_and(IdleClient::evict) {
                         clients.join_next().await;
                     }
                     let asked = Arc::<AtomicBool>::default();
@@ -95,15 +117,24 @@ pub async fn serve<C: Connection>(
                     // Lets the task of this connection run first: if many clients connect at once, a request that has
                     // already arrived is read before its connection can be replaced.
                     yield_now().await;
+                    spare = spare.or_else(spare_descriptor);
                 }
+                // The next attempt to accept uses the descriptor that was kept.
+                Err(error) if Shortage::of(&error) == Some(Shortage::Descriptors) && spare.take().is_some() => {}
                 Err(error) => {
-                    warn!(%error, "a connection of an operator could not be accepted");
+                    let advice = Shortage::of(&error).map_or("", Shortage::advice).trim_start_matches("; ");
+                    warn!(%error, advice, "a connection of an operator could not be accepted");
                     sleep(ACCEPT_AGAIN).await;
+                    spare = spare.or_else(spare_descriptor);
                 }
             },
-            Some(_) = clients.join_next() => {}
+            Some(_) = clients.join_next() => spare = spare.or_else(spare_descriptor),
         }
     }
+}
+
+fn spare_descriptor() -> Option<File> {
+    File::open("/dev/null").ok()
 }
 
 /// A client that has not sent a whole request yet.

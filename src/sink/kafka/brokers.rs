@@ -17,6 +17,7 @@ use tracing::debug;
 use super::error::{self, plain};
 use crate::settings::{KafkaSettings, Security};
 use crate::{Fault, SinkError};
+use net::shortage::Shortage;
 use net::tasks::lock;
 
 /// The longest time that one metadata request may take before the errors that the client has reported are checked.
@@ -62,8 +63,13 @@ impl Brokers {
             config.set(*key, *value);
         }
         config.create_with_context(ClientReports::default()).map_err(|error| {
-            // The settings were checked before, so the cause is usually a certificate.
-            SinkError::unusable(format!("setting up the client of {}: {error}", self.settings.shown_brokers()))
+            let message = format!("setting up the client of {}: {error}", self.settings.shown_brokers());
+            // The library's error does not contain the system's error. The settings were checked before, so the cause is
+            // otherwise usually a certificate.
+            match Shortage::of_descriptors_now() {
+                Some(shortage) => SinkError::away(format!("{message}{}", shortage.advice())),
+                None => SinkError::unusable(message),
+            }
         })
     }
 

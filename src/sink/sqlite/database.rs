@@ -27,6 +27,9 @@ const LOOK_AFTER: usize = 1_000;
 /// After this time without a delivery, the write-ahead log is written into the main file.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// A log of this length, in bytes, is unusual: SQLite keeps it below 16 MiB if no other program reads for long.
+const LONG_LOG: u64 = 64 << 20;
+
 /// The permissions of a new database, reduced by the umask. A file sink uses the same permissions.
 const MODE: u32 = 0o640;
 
@@ -42,6 +45,8 @@ pub(super) struct Database {
     written: usize,
     /// When to write the log into the main file, unless a delivery arrives earlier.
     rest_at: Option<Instant>,
+    /// Whether it was reported that a reader keeps the log long.
+    pub(super) is_log_reported: bool,
 }
 
 /// An open database. The fields are in this order because the connection must be closed before the files.
@@ -53,7 +58,16 @@ struct OpenDatabase {
 impl Database {
     pub(super) fn new(settings: Arc<SqliteSettings>, failures: UpkeepFailures) -> Self {
         let statements = Statements::of(&settings);
-        Self { settings, statements, failures, open: None, upkeep_at: None, written: 0, rest_at: None }
+        Self {
+            settings,
+            statements,
+            failures,
+            open: None,
+            upkeep_at: None,
+            written: 0,
+            rest_at: None,
+            is_log_reported: false,
+        }
     }
 
     /// Writes the work of several lanes in one transaction. If an event is refused, writes the work of each lane in its own
@@ -204,12 +218,11 @@ impl Database {
         // If this fails, the next delivery reports it.
         drop(self.close_changed());
         let Some(open) = self.open.as_mut().filter(|open| open.files.is_at_path()) else { return };
-        // Events that arrive meanwhile must not wait until another program has finished reading.
-        let set = |busy| open.connection.busy_timeout(busy);
-        let emptied = set(Duration::ZERO).and_then(|()| checkpoint(&open.connection)).and_then(|_| set(BUSY));
+        let emptied = checkpoint_now(&open.connection);
         open.files.note();
-        if emptied.is_err() {
-            drop(self.close());
+        match emptied {
+            Ok(is_whole) => self.report_log(is_whole, LONG_LOG),
+            Err(_) => drop(self.close()),
         }
     }
 
@@ -267,6 +280,15 @@ fn carry_out(
     }
     transaction.commit()?;
     Ok(done)
+}
+
+/// Like [`checkpoint`], but does not wait for readers. Events that arrive meanwhile must not wait until another program has
+/// finished reading.
+pub(super) fn checkpoint_now(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let is_whole = checkpoint(connection);
+    connection.busy_timeout(BUSY)?;
+    is_whole
 }
 
 /// Writes the log into the main file and empties the log. Returns whether the whole log was written. Another program that

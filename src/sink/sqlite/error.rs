@@ -6,6 +6,7 @@ use std::path::Path;
 use rusqlite::ErrorCode;
 
 use crate::{Fault, SinkError, Undelivered};
+use net::shortage::Shortage;
 
 /// Why the database was not used.
 pub(super) enum SqliteError {
@@ -43,7 +44,14 @@ impl From<SinkError> for SqliteError {
 
 pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
     let path = path.display();
-    let (fault, advice) = match error.sqlite_error_code() {
+    let code = error.sqlite_error_code();
+    // SQLite's error does not contain the system's error.
+    let is_perhaps_shortage = matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure));
+    if let Some(shortage) = Shortage::of_descriptors_now().filter(|_| is_perhaps_shortage) {
+        return SinkError::away(format!("writing to {path}: {error}{}", shortage.advice()));
+    }
+    let (fault, advice) = match code {
+        Some(ErrorCode::OutOfMemory) => (Fault::Target, "the machine has no free memory"),
         Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => {
             (Fault::Event, "a constraint or a trigger that was added to the table refuses this event")
         }
@@ -60,7 +68,9 @@ pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
             "it is damaged or not an SQLite database: move it away, and channeld creates a new one; `sqlite3 FILE .recover` \
              reads the remaining rows, and `channeld replay` delivers the lost events again",
         ),
-        Some(ErrorCode::SystemIoFailure) => (Fault::Operator, "check its disk and the system's log"),
+        Some(ErrorCode::SystemIoFailure) => {
+            (Fault::Operator, "check its disk, the quota, ulimit -f and the system's log")
+        }
         _ => (Fault::Operator, "was its table changed? `channeld check --connect` shows the difference"),
     };
     let message = format!("writing to {path}: {error}; {advice}");
@@ -69,6 +79,9 @@ pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
 
 /// The failure to open a file or a directory.
 pub(super) fn opening(error: &io::Error, path: &Path) -> SinkError {
+    if let Some(shortage) = Shortage::of(error) {
+        return SinkError::away(format!("opening {}: {error}{}", path.display(), shortage.advice()));
+    }
     let advice = match error.kind() {
         io::ErrorKind::NotFound => "; create its directory",
         io::ErrorKind::PermissionDenied => "; channeld must be able to write to it and to its directory",

@@ -10,6 +10,7 @@ use crate::settings::Search;
 use crate::tests::{channel, lane, offset, record, record_about, records};
 use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Message};
+use telemetry::metrics::Upkeep;
 
 mod files;
 mod key;
@@ -298,4 +299,38 @@ async fn unused_space_is_mostly_released() {
     assert!((2..=5).contains(&rows), "{rows} rows are left in 4 MiB");
     let after = place.numbers("select page_count from pragma_page_count")[0];
     assert!(after < 2_600, "{after} of {before} pages");
+}
+
+#[tokio::test]
+async fn a_reader_that_keeps_the_log_growing_is_reported_and_rows_remain() {
+    let mut place = Fixture::new();
+    place.settings.keep_size = Some(4 << 20);
+    let failures = telemetry::metrics::Metrics::default();
+    let sink = Sqlite::new(place.settings.clone(), failures.upkeep_failures("s"));
+    deliver(&sink, &channel(1), &[record(&channel(1), 1)]).await.unwrap();
+    place.until_log_is_empty().await;
+    let reader = place.reader();
+    reader.execute_batch("begin").unwrap();
+    let _: i64 = reader.query_row("select count(*) from \"order\"", [], |row| row.get(0)).unwrap();
+
+    let large = "x".repeat(1 << 20);
+    // Upkeep runs after this many rows.
+    let small = (100..1_100).map(|number| record(&channel(1), number));
+    let batch: Vec<_> = (2..10).map(|number| record_about(&channel(1), number, &large)).chain(small).collect();
+    deliver(&sink, &channel(1), &batch).await.unwrap();
+    let reported = || failures.upkeep_failures("s").counted(Upkeep::Delete) > 0;
+    for _ in 0..2_000 {
+        if reported() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(reported(), "the reader is not reported");
+    let log = std::fs::metadata(super::files::beside(&place.settings.path, "-wal")).unwrap().len();
+    assert!(log > 8 << 20, "{log}");
+    assert!(place.offsets().contains(&1_099), "rows remain although the log alone is larger than keep_size");
+
+    reader.execute_batch("rollback").unwrap();
+    deliver(&sink, &channel(1), &[record(&channel(1), 2_000)]).await.unwrap();
+    place.until_log_is_empty().await;
 }

@@ -1,15 +1,20 @@
 //! Deletes rows that exceed `keep_for` or `keep_size`, in small steps, oldest first.
+//!
+//! The log counts toward `keep_size`. It is written into the main file first. A program that reads the database in one long
+//! transaction prevents this, and the log grows. This is reported. The log then counts at most half of `keep_size`, because
+//! deleting rows does not make it shorter.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::SqliteSettings;
-use super::database::Database;
-use super::error;
+use super::database::{Database, checkpoint_now};
 use super::schema::Statements;
+use super::{error, files};
 use net::Chain;
 use telemetry::metrics::Upkeep;
 
@@ -24,6 +29,9 @@ const FREE_PAGES: i64 = 2_048;
 
 /// The maximum number of free pages that one step returns to the file system.
 const GIVEN_BACK: i64 = 512;
+
+/// The log is written into the main file if it has more than this share of `keep_size`: a quarter.
+const LOG_SHARE: u64 = 4;
 
 /// How long to wait if no upkeep is scheduled, or the settings have no bounds.
 const NEVER: Duration = Duration::from_secs(60 * 60);
@@ -40,8 +48,9 @@ impl Database {
 
     pub(super) fn upkeep(&mut self) {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
+        let log = self.shorten_log();
         let done = self.opened().and_then(|connection| {
-            delete(connection, &settings, &statements).map_err(|error| error::of(&error, &settings.path))
+            delete(connection, &settings, &statements, log).map_err(|error| error::of(&error, &settings.path))
         });
         self.note();
         let is_more = done.unwrap_or_else(|error| {
@@ -52,15 +61,55 @@ impl Database {
         });
         self.upkeep_at = Some(Instant::now() + if is_more { Duration::ZERO } else { EVERY });
     }
+
+    /// Writes a log that is long for `keep_size` into the main file. Returns how many bytes the log still has.
+    fn shorten_log(&mut self) -> u64 {
+        let Some(keep_size) = self.settings.keep_size else { return 0 };
+        let long = keep_size / LOG_SHARE;
+        if self.log_bytes() > long {
+            // If the database cannot be used, the deletion reports it.
+            let is_whole = self.opened().is_ok_and(|connection| checkpoint_now(connection).unwrap_or(true));
+            self.report_log(is_whole, long);
+        }
+        self.log_bytes()
+    }
+
+    /// Reports a log of more than `long` bytes that a reader keeps from being written into the main file.
+    pub(super) fn report_log(&mut self, is_whole: bool, long: u64) {
+        let (path, bytes) = (self.settings.path.clone(), self.log_bytes());
+        let path = path.display();
+        let is_kept = !is_whole && bytes > long;
+        if is_kept {
+            self.failures.count(Upkeep::Delete);
+        }
+        match (is_kept, self.is_log_reported) {
+            (true, false) => {
+                warn!(%path, bytes, "the write-ahead log of the database grows, because another program reads in a long transaction: end that transaction; events are not affected");
+            }
+            (false, true) => info!(%path, "the write-ahead log of the database was written into the main file again"),
+            _ => {}
+        }
+        self.is_log_reported = is_kept;
+    }
+
+    fn log_bytes(&self) -> u64 {
+        fs::metadata(files::beside(&self.settings.path, "-wal")).map_or(0, |log| log.len())
+    }
 }
 
-/// Deletes some rows, or returns some free pages to the file system. Returns whether there may be more to do.
-fn delete(connection: &mut Connection, settings: &SqliteSettings, statements: &Statements) -> rusqlite::Result<bool> {
+/// Deletes some rows, or returns some free pages to the file system. The log has `log` bytes. Returns whether there may be more to
+/// do.
+fn delete(
+    connection: &mut Connection,
+    settings: &SqliteSettings,
+    statements: &Statements,
+    log: u64,
+) -> rusqlite::Result<bool> {
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     let pragma = |name: &str| transaction.query_row(&format!("pragma {name}"), [], |row| row.get::<_, i64>(0));
     let (pages, free, page_size) = (pragma("page_count")?, pragma("freelist_count")?, pragma("page_size")?);
     let used = u64::try_from((pages - free) * page_size).unwrap_or(0);
-    let excess = settings.keep_size.map_or(0, |size| used.saturating_sub(size));
+    let excess = settings.keep_size.map_or(0, |size| (used + log.min(size / 2)).saturating_sub(size));
     let over = over(&transaction, settings, statements, excess)?;
     if let Some(last) = over.last() {
         for statement in &statements.delete {

@@ -29,11 +29,13 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(settings: Arc<SqliteSettings>, failures: UpkeepFailures) -> Self {
+    /// Fails if the machine has no free thread.
+    pub(super) fn start(settings: Arc<SqliteSettings>, failures: UpkeepFailures) -> Result<Self, SinkError> {
         let (jobs, received) = mpsc::channel();
         let work = move || run(Database::new(settings, failures), &received);
         let thread = std::thread::Builder::new().name("sqlite".to_owned()).spawn(work);
-        Self { jobs: Some(jobs), thread: thread.ok() }
+        let thread = thread.map_err(|error| SinkError::io("starting a thread that writes to the database", error))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
     /// Carries out the work, and waits until its rows are synced to disk.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::tests::{channel, deliver, lines, record, record_of_another, records};
+use crate::tests::{channel, deliver, lines, record, record_about, record_of_another, records};
 
 /// A writer that accepts at most `room` bytes, and then fails with `kind` until it gets more room.
 #[derive(Clone)]
@@ -116,7 +116,7 @@ fn an_interrupted_write_continues_without_torn_or_repeated_lines() {
     let between = records(&other, [9]);
     for room in 0..lines(&batch).len() {
         let out = Narrow::new(room, ErrorKind::WouldBlock);
-        let mut printer = Printer { out: out.clone(), torn: None, finished: HashSet::new() };
+        let mut printer = Printer::new(out.clone(), |_| Err(ErrorKind::WouldBlock.into()));
 
         let refused = printer.print(ours.id, &batch).unwrap_err();
         assert_eq!(refused.delivered, out.taken().split(|&byte| byte == b'\n').count() - 1, "{room}");
@@ -139,12 +139,33 @@ fn a_finished_line_is_matched_by_event_id() {
     let ours = channel(1);
     let (one, other) = (record(&ours, 5), record_of_another(&ours, 5));
     let out = Narrow::new(9, ErrorKind::WouldBlock);
-    let mut printer = Printer { out: out.clone(), torn: None, finished: HashSet::new() };
+    let mut printer = Printer::new(out.clone(), |_| Err(ErrorKind::WouldBlock.into()));
     printer.print(ours.id, std::slice::from_ref(&one)).unwrap_err();
     out.give(usize::MAX);
     printer.print(ours.id, std::slice::from_ref(&other)).unwrap();
     printer.print(ours.id, std::slice::from_ref(&one)).unwrap();
     assert_eq!(out.taken(), lines([&one, &other]));
+}
+
+#[tokio::test]
+async fn a_full_non_blocking_pipe_is_waited_for() {
+    let (reader, writer) = io::pipe().unwrap();
+    let writer = fs::File::from(std::os::fd::OwnedFd::from(writer));
+    rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    let batch = [record_about(&channel(1), 1, &"x".repeat(256 * 1024)), record(&channel(1), 2)];
+    let sink = Stdout::writing_to(writer).unwrap();
+    let reading = tokio::task::spawn_blocking(move || {
+        // The pipe is full before anything is read, so a write fails.
+        while rustix::io::ioctl_fionread(&reader).unwrap() < 64 * 1024 {
+            std::thread::yield_now();
+        }
+        io::read_to_string(reader).unwrap()
+    });
+
+    deliver(&sink, &channel(1), &batch).await.unwrap();
+
+    drop(sink);
+    assert_eq!(reading.await.unwrap().into_bytes(), lines(&batch));
 }
 
 #[tokio::test]

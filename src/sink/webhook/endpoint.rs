@@ -168,11 +168,12 @@ impl Webhook {
         let suspicion = suspicion.filter(|_| response::is_perhaps_refused(&error));
         let is_late = error.is_timeout() && !error.is_connect();
         let about = if is_late { RefusalScope::Time } else { RefusalScope::Endpoint };
-        let (mut message, mut fault) = response::unanswered(error, self.settings.timeout, "could not send the event");
-        if let Some(suspicion) = suspicion {
-            (message, fault) = (format!("{message}; {suspicion}"), Fault::Operator);
+        let mut error = response::unanswered(error, self.settings.timeout, "could not send the event");
+        if let (Some(suspicion), SinkError::Refused { message, fault, .. }) = (suspicion, &mut error) {
+            *message += &format!("; {suspicion}");
+            *fault = Fault::Operator;
         }
-        RequestRefusal { error: SinkError::Refused { message, retry_after: None, fault }, about }
+        RequestRefusal { error, about }
     }
 
     async fn encoded(&self, body: Bytes) -> Result<Bytes, RequestRefusal> {

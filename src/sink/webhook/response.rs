@@ -6,6 +6,7 @@ use reqwest::{Response, StatusCode};
 
 use crate::{Fault, SinkError};
 use net::http::{self, NotPublic, find};
+use net::shortage::Shortage;
 
 /// The largest response body that is read, in bytes.
 const MAX_BODY: usize = 64 * 1024;
@@ -88,17 +89,26 @@ pub(super) fn is_perhaps_refused(error: &reqwest::Error) -> bool {
     is_alert || !(error.is_timeout() || error.is_connect())
 }
 
-/// Explains why no response arrived, and names the cause. `doing` describes the failure if the connection was established.
-pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) -> (String, Fault) {
+/// Explains why no response arrived. `doing` describes the failure if the connection was established. A shortage of this
+/// machine is no refusal by the endpoint, so no event becomes a dead letter because of it.
+pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) -> SinkError {
+    // The error of a failed lookup of the host's name does not contain the system's error.
+    let shortage =
+        Shortage::of(&error).or_else(|| if error.is_connect() { Shortage::of_descriptors_now() } else { None });
     // Problems with certificates and addresses last until an operator fixes them.
     let is_lasting = find::<rustls::Error>(&error).is_some() || find::<NotPublic>(&error).is_some();
     let fault = if is_lasting { Fault::Operator } else { Fault::Target };
+    let refused = |message| SinkError::Refused { message, retry_after: None, fault };
     if error.is_timeout() {
-        return (format!("did not answer within {timeout:?}"), fault);
+        return refused(format!("did not answer within {timeout:?}"));
     }
     let doing = if error.is_connect() { "could not connect" } else { doing };
     let error = error.without_url();
-    (format!("{doing}: {}{}", http::reason(&error), http::advice(&error)), fault)
+    let reason = http::reason(&error);
+    match shortage {
+        Some(shortage) => SinkError::away(format!("{doing}: {reason}{}", shortage.advice())),
+        None => refused(format!("{doing}: {reason}{}", http::advice(&error))),
+    }
 }
 
 /// Reads a short body to its end, so that the connection can be reused. Otherwise the connection is closed.

@@ -146,8 +146,12 @@ impl Tokens {
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form);
         let asked = Instant::now();
         let response = request.send().await.map_err(|error| {
-            let (why, fault) = response::unanswered(error, self.timeout, "no response arrived");
-            self.refused(&format!("the request to the token endpoint failed: {why}"), fault, None)
+            match response::unanswered(error, self.timeout, "no response arrived") {
+                SinkError::Refused { message, fault, .. } => {
+                    self.refused(&format!("the request to the token endpoint failed: {message}"), fault, None)
+                }
+                error => RequestRefusal { error, about: RefusalScope::Endpoint },
+            }
         })?;
         let (status, retry_after) = (response.status(), http::retry_after(response.headers()));
         let body = response::body(response).await;

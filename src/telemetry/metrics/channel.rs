@@ -75,6 +75,11 @@ impl UpkeepFailures {
             failures.with_label_values(&[&**sink, what.into()]).inc();
         }
     }
+
+    /// How many failures of this kind were counted.
+    pub fn counted(&self, what: Upkeep) -> u64 {
+        self.0.as_ref().map_or(0, |(failures, sink)| failures.with_label_values(&[&**sink, what.into()]).get())
+    }
 }
 
 /// The metrics of one channel and its lanes. If a channel starts again, its counters continue.

@@ -148,3 +148,20 @@ fn an_invalid_configuration_prints_every_problem() {
     let object: Value = serde_json::from_str(&out).expect("one JSON object");
     assert_eq!(object["problems"][0]["key"], "api.api_key");
 }
+
+#[test]
+fn the_summary_says_how_many_descriptors_the_configuration_can_need() {
+    let needed = |concurrency: &str| {
+        let variables = [&GOOD[..], &[("CHANNELD_SINKS__HOOK__CONCURRENCY", concurrency)]].concat();
+        let shown: Value = serde_json::from_str(&printed(true, &variables).1).expect("one JSON object");
+        let needed = shown["descriptors"].as_u64().expect("a number");
+        let (_, out, errors) = printed(false, &variables);
+        assert!(out.contains(&format!("files    up to {needed} files and connections")), "{out}{errors}");
+        needed
+    };
+    assert_eq!(needed("16") - needed("1"), 15, "each concurrent request needs a connection");
+
+    assert_eq!(too_few(1_000, 1_024), None);
+    let note = too_few(1_025, 1_024).expect("a note");
+    assert!(note.contains("1025") && note.contains("LimitNOFILE"), "{note}");
+}

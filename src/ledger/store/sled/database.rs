@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,14 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use bytes::Bytes;
+use net::shortage::Shortage;
 use sled::Transactional;
 use sled::transaction::{ConflictableTransactionError, TransactionError};
 use strum::IntoEnumIterator;
 use uuid::Uuid;
 
 use super::bodies::{self, Bodies};
-use crate::error::is_shortage_of_descriptors;
+use super::room;
 use crate::store::Lease;
 use crate::store::directory::sync_directory;
 use crate::{Effects, Entries, Key, StateError, Table, Value};
@@ -44,6 +45,8 @@ const UUID_LENGTH: usize = 16;
 pub(super) struct Database {
     path: PathBuf,
     db: sled::Db,
+    /// sled's log, opened once more.
+    log: File,
     /// One tree for each [`Table`], in the same order.
     trees: Vec<sled::Tree>,
     synced_blobs: Mutex<BTreeSet<OsString>>,
@@ -74,9 +77,11 @@ impl Database {
             // An error of the file system is not damage to the database.
             let bodies =
                 Bodies::open(path.join("bodies"), &marked).map_err(|error| sled::Error::Io(io::Error::other(error)))?;
+            let log = OpenOptions::new().write(true).open(path.join("db"))?;
             Ok(Self {
                 path: path.to_owned(),
                 db,
+                log,
                 trees,
                 synced_blobs: Mutex::default(),
                 bodies,
@@ -188,13 +193,17 @@ impl Database {
     /// opened to sync it.
     pub(super) fn apply(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
         let failed_body = |doing| move |error| StateError::io(format!("{doing} a body"), error);
-        let bodies = bodies_of(group);
-        let written = bodies.iter().filter_map(|(event, body)| Some((event, (*body)?)));
-        self.bodies.write(written).map_err(failed_body("writing")).inspect_err(|error| {
-            if !error.is_shortage() {
+        let abandon_unless_short = |error: &StateError| {
+            if error.shortage().is_none() {
                 self.abandon();
             }
-        })?;
+        };
+        let changes = group.iter().flat_map(|(_, effects)| &effects.changes);
+        let bytes = changes.filter_map(|(_, value)| value.as_ref()).map(Bytes::len).sum();
+        room::reserve(&self.path, &self.log, bytes)?;
+        let bodies = bodies_of(group);
+        let written = bodies.iter().filter_map(|(event, body)| Some((event, (*body)?)));
+        self.bodies.write(written).map_err(failed_body("writing")).inspect_err(abandon_unless_short)?;
         let changed = self.trees[..].transaction(|trees| {
             for (lease, effects) in group {
                 for (key, value) in &effects.changes {
@@ -217,15 +226,17 @@ impl Database {
         };
         changed.map_err(|error| failed("writing", &error)).inspect_err(|_| self.abandon())?;
         self.sync().map_err(|error| {
-            if !is_shortage_of_descriptors(&error) {
+            let failed = StateError::io(format!("syncing {}", self.path.display()), error);
+            // After a failed sync, the contents of the disk are unknown. If a descriptor was missing, nothing was synced.
+            if failed.shortage() != Some(Shortage::Descriptors) {
                 self.abandon();
             }
-            StateError::io(format!("syncing {}", self.path.display()), error)
+            failed
         })?;
         self.bodies
             .remove_others(bodies.iter().map(|(event, body)| (event, *body)))
             .map_err(failed_body("removing"))
-            .inspect_err(|_| self.abandon())
+            .inspect_err(abandon_unless_short)
     }
 
     /// Passes all writes to the operating system.
@@ -235,12 +246,14 @@ impl Database {
     fn flush(&self) -> sled::Result<()> {
         std::thread::scope(|scope| {
             let (done, waiting) = std::sync::mpsc::channel::<()>();
-            scope.spawn(move || {
+            let flush_again = move || {
                 while waiting.recv_timeout(SLOW_FLUSH) == Err(RecvTimeoutError::Timeout) {
                     // The first flush returns the same error.
                     let _ = self.db.flush();
                 }
-            });
+            };
+            // If the machine has no thread left, the flush continues without the second one, which is rarely needed.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, flush_again);
             let flushed = self.db.flush().map(drop);
             drop(done);
             flushed
@@ -274,7 +287,7 @@ impl Database {
             sync_directory(&blobs)?;
         }
         *synced = names;
-        File::open(self.path.join("db"))?.sync_data()
+        self.log.sync_data()
     }
 }
 

@@ -139,3 +139,12 @@ async fn a_request_is_executed_although_its_client_has_left() {
     })
     .await;
 }
+
+#[test]
+fn clients_can_use_only_a_share_of_the_descriptors() {
+    let bounds = Bounds { clients: 64, ..BOUNDS };
+    for (descriptors, expected) in [(0, 4), (64, 4), (256, 16), (1_024, 64), (524_288, 64), (u64::MAX, 64)] {
+        assert_eq!(bounds.clients_within(descriptors), expected, "{descriptors}");
+    }
+    assert_eq!(BOUNDS.clients_within(0), 1);
+}

@@ -58,7 +58,7 @@ impl Log {
 impl Daemon {
     /// Runs the program and discards its standard output.
     pub(crate) fn run(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> Self {
-        Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::null())
+        Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::null(), None)
     }
 
     /// Like [`run`](Self::run), with these environment variables. Otherwise the environment is empty.
@@ -68,12 +68,17 @@ impl Daemon {
         secrets: &[String],
         environment: &BTreeMap<&str, OsString>,
     ) -> Self {
-        Self::spawn(arguments, Some(config), secrets, environment, Stdio::null())
+        Self::spawn(arguments, Some(config), secrets, environment, Stdio::null(), None)
+    }
+
+    /// Like [`run`](Self::run), after a command of the shell, which can set limits.
+    pub(crate) fn run_after(shell: &str, arguments: &[&str], config: &Path, secrets: &[String]) -> Self {
+        Self::spawn(arguments, Some(config), secrets, &BTreeMap::new(), Stdio::null(), Some(shell))
     }
 
     /// Like [`run`](Self::run), and returns a reader of standard output.
     pub(crate) fn run_piped(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> (Self, ChildStdout) {
-        let mut daemon = Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::piped());
+        let mut daemon = Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::piped(), None);
         let stdout = daemon.child.stdout.take().unwrap();
         (daemon, stdout)
     }
@@ -84,8 +89,14 @@ impl Daemon {
         secrets: &[String],
         environment: &BTreeMap<&str, OsString>,
         stdout: Stdio,
+        shell: Option<&str>,
     ) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+        let program = env!("CARGO_BIN_EXE_channeld");
+        let mut command = Command::new(if shell.is_some() { "/bin/sh" } else { program });
+        if let Some(shell) = shell {
+            // The program takes the place of the shell.
+            command.arg("-c").arg(format!("{shell} && exec \"$0\" \"$@\"")).arg(program);
+        }
         command
             .args(arguments)
             .env_clear()

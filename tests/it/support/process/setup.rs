@@ -150,6 +150,11 @@ impl Setup {
         Daemon::run_in(&["run"], &self.write(), &self.secrets, &self.environment)
     }
 
+    /// Like [`start`](Self::start), after a command of the shell, which can set limits.
+    pub(crate) fn start_after(&self, shell: &str) -> Daemon {
+        Daemon::run_after(shell, &["run"], &self.write(), &self.secrets)
+    }
+
     /// Like [`start`](Self::start), and returns a reader of standard output.
     pub(crate) fn start_piped(&self) -> (Daemon, ChildStdout) {
         Daemon::run_piped(&["run"], Some(&self.write()), &self.secrets)
