@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,12 +82,12 @@ pub(crate) async fn run(
     let (sources, notifier) = (daemon.sources.clone(), daemon.notifier.clone());
     let config = &daemon.loaded.config;
     let admin = config.listen.map(|address| {
-        Listener::start(address, &config.hosts, sources.clone()).map_err(|error| {
-            let advice = Shortage::of(&error).map_or(
-                ": choose another address, or set admin.listen to \"\" to turn the listener off",
-                Shortage::advice,
-            );
-            AssemblyError { what: format!("admin.listen: cannot listen on {address}{advice}"), source: error.into() }
+        Listener::start(address, &config.hosts, sources.clone()).map_err(|error| AssemblyError {
+            what: Shortage::of(&error).map_or_else(
+                || cannot_listen(address),
+                |shortage| format!("admin.listen: cannot listen on {address}{}", shortage.advice()),
+            ),
+            source: error.into(),
         })
     });
     let _admin = admin.transpose()?;
@@ -122,6 +123,13 @@ async fn serve_commands(mut socket: io::Result<Socket>, state_path: &Path, sourc
         sleep(LISTEN_AGAIN).await;
         socket = Socket::listen(state_path);
     }
+}
+
+/// The message for an address on which the admin listener cannot listen.
+pub(crate) fn cannot_listen(address: SocketAddr) -> String {
+    format!(
+        "admin.listen: cannot listen on {address}: choose another address, or set admin.listen to \"\" to turn the listener off"
+    )
 }
 
 struct Daemon {

@@ -235,6 +235,9 @@ pub struct LaneStatus {
     /// The result of the last comparison with the service's history, if one was made since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<Compared>,
+    /// Why the sink acknowledges events before they are on a disk. `None` if it does not, or if that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_ack: Option<String>,
     /// The condition of the lane. Set when a report is made.
     #[serde(default)]
     pub condition: Condition,

@@ -20,7 +20,7 @@ use uuid::Uuid;
 mod json;
 mod payload;
 
-pub use json::{Malformed, Object, is_nested_too_deeply};
+pub use json::{Malformed, Object, has_half_surrogate, is_nested_too_deeply};
 pub use payload::Payload;
 
 /// A UUID of the service, as a separate type.

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use net::memory::{ChannelMemory, Reserved};
-use proof::event::{ChannelId, Event, EventId, Offset, RawEvent, is_nested_too_deeply};
+use proof::event::{ChannelId, Event, EventId, Offset, RawEvent, has_half_surrogate, is_nested_too_deeply};
 use proof::verify::Proof;
 
 /// The `status` of a record whose proof is valid.
@@ -135,11 +135,11 @@ fn member(json: &mut Vec<u8>, name: &str, value: &[u8]) -> Range<usize> {
     start..json.len()
 }
 
-/// Returns the JSON inside a signed text, on one line. `None` if the text is not base64 of JSON, or is nested too deeply.
+/// Returns the JSON inside a signed text, on one line. `None` if the text is not base64 of JSON, or if some readers of the
+/// record cannot read this JSON. It then appears only inside `event`, as base64.
 pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
-    // JSON that is nested too deeply for the readers of the record is not decoded. It appears only inside `event`, as
-    // base64.
-    let mut decoded = STANDARD.decode(signed).ok().filter(|decoded| !is_nested_too_deeply(decoded))?;
+    let is_readable = |json: &Vec<u8>| !is_nested_too_deeply(json) && !has_half_surrogate(json);
+    let mut decoded = STANDARD.decode(signed).ok().filter(is_readable)?;
     // Check the JSON before line breaks are replaced. A line break inside a string makes the JSON invalid, and
     // replacing it would hide this.
     let length = serde_json::from_slice::<&RawValue>(&decoded).ok()?.get().len();
@@ -150,9 +150,13 @@ pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Formats a time. Returns `None` if the time is outside the calendar. The member `event` still contains the time.
+/// The start of the year 0. RFC 3339 cannot express an earlier time.
+const YEAR_ZERO: i64 = -62_167_219_200;
+
+/// Formats a time. Returns `None` if the time is not in the years 0 to 9999. The member `event` still contains the time.
 pub fn rfc3339(unix_seconds: i64) -> Option<String> {
-    jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
+    let time = Timestamp::from_second(unix_seconds).ok().filter(|_| unix_seconds >= YEAR_ZERO)?;
+    Some(time.to_string())
 }
 
 /// Replaces line breaks with spaces, which have the same meaning: in JSON a raw line break occurs only between tokens.

@@ -153,13 +153,23 @@ struct CloudEvent<'a> {
     data: &'a RawValue,
 }
 
+/// The CloudEvents type of an event whose own type is not a valid attribute. The attribute is required.
+const UNNAMED: &str = "channeld.unnamed";
+
+/// Whether CloudEvents allows a text as an attribute: it is not empty, and has neither control characters nor
+/// noncharacters.
+fn is_attribute(text: &str) -> bool {
+    let is_noncharacter = |c: char| matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe;
+    !text.is_empty() && !text.chars().any(|c| c.is_control() || is_noncharacter(c))
+}
+
 fn cloud_event(record: &Record, data: &[u8]) -> Bytes {
     let event = CloudEvent {
         specversion: "1.0",
         id: record.key(),
         source: format!("urn:uuid:{}", record.channel.id),
-        kind: record.kind.as_ref(),
-        subject: record.facts().subject(),
+        kind: Some(record.kind.as_ref()).filter(|kind| is_attribute(kind)).unwrap_or(UNNAMED),
+        subject: record.facts().subject().filter(|subject| is_attribute(subject)),
         time: record.time.and_then(rfc3339),
         datacontenttype: "application/json",
         data: serde_json::from_slice(data).expect("a record is JSON"),

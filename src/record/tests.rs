@@ -25,6 +25,10 @@ fn signed_content_is_one_trimmed_line_in_the_record() {
         ("\n {\"n\":\r\n1.50}\t\n", Some("{\"n\":  1.50}")),
         ("{\"n\":\"a\nb\"}", None),
         ("{\"n\":1.50", None),
+        (r#"{"n":"\ud800"}"#, None),
+        (r#"{"n":"\udc00\ud800"}"#, None),
+        (r#"{"n":"\ud83d\ude00"}"#, Some(r#"{"n":"\ud83d\ude00"}"#)),
+        (r#"{"n":"\\ud800"}"#, Some(r#"{"n":"\\ud800"}"#)),
         ("", None),
     ] {
         let record = proved(r#""watcher_id":"W""#, signed);

@@ -46,7 +46,10 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
+use super::{
+    Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking, with_warning,
+};
+use crate::system::early_ack;
 use proof::event::{ChannelId, EventKey};
 use telemetry::metrics::UpkeepFailures;
 
@@ -136,8 +139,14 @@ impl Sink for File {
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
+        let settings = self.settings.clone();
+        let said = blocking(move || opening::probe(&settings)).await?;
+        Ok(with_warning(said, self.early_ack().await))
+    }
+
+    async fn early_ack(&self) -> Option<String> {
         let path = self.settings.path.clone();
-        blocking(move || opening::probe(&path)).await
+        blocking(move || early_ack(&path)).await
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {

@@ -116,6 +116,12 @@ pub trait Sink: Send + Sync {
         Ok("not checked: only a delivery shows whether the sink can be used".to_owned())
     }
 
+    /// Why the target acknowledges events before they are on a disk, so that a power loss there loses events that were
+    /// delivered. `None` if it does not, or if the target does not tell. Called after [`resume`](Self::resume).
+    async fn early_ack(&self) -> Option<String> {
+        None
+    }
+
     /// Delivers one message that is marked as a test, without a change to the recorded state of lanes. A sink that has each
     /// event exactly once, or keeps positions in its target, only checks the target. If the message may not have arrived,
     /// the error contains the response of the target.
@@ -392,6 +398,14 @@ impl SinkError {
     /// Whether an operator must act.
     pub fn needs_attention(&self) -> bool {
         matches!(self.fault(), Fault::Event | Fault::Operator)
+    }
+}
+
+/// The description of a target, with the warning of [`Sink::early_ack`].
+fn with_warning(said: String, early_ack: Option<String>) -> String {
+    match early_ack {
+        Some(why) => format!("{said}; acknowledges early: {why}"),
+        None => said,
     }
 }
 

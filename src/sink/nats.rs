@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! resume, deliver ──► sink::stream::Lane ──► log ──► server     requests to the servers, refused or without an answer
+//! probe ──────────────────────────────────────┼────► probe      the checks of `check --connect`, without effects
 //!                                             ├────► stream     the requirements on the stream; how it is created
 //!                                             └────► message    the messages of events, and of the lane's position
 //! ```
@@ -56,6 +57,9 @@
 //! * *Limits:* a stream with `max_age`, or with `max_msgs` or `max_bytes` and `discard: old`, can delete the position of a
 //!   quiet lane. If the stream has deleted messages, the lane writes a missing position again, from the recorded position.
 //!   The sink cannot distinguish a purge from these limits.
+//! * *Other subjects:* the server can store a message on another subject than the subject to which it was published, if the
+//!   stream has a `subject_transform`, or the account has mappings. The lane would not find its position after a restart.
+//!   Such a transformation of positions is refused, and each claim checks the subject of the stored claim.
 //! * *Other retention:* `workqueue` and `interest` would delete positions, and are refused.
 //!
 //! # Duplicates and power loss
@@ -79,13 +83,16 @@ use async_trait::async_trait;
 use tokio::sync::OwnedMutexGuard;
 
 use super::stream::{Lane, Lanes};
-use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
+use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, with_warning};
 use crate::settings::NatsSettings;
+use net::tasks::lock;
 
 mod log;
 mod message;
+mod probe;
 mod server;
 mod stream;
+mod subjects;
 
 use log::LaneLog;
 use server::Server;
@@ -118,7 +125,12 @@ impl Sink for Nats {
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
-        self.server.probe().await
+        let said = self.server.probe().await?;
+        Ok(with_warning(said, self.early_ack().await))
+    }
+
+    async fn early_ack(&self) -> Option<String> {
+        lock(&self.server.early_ack).map(str::to_owned)
     }
 
     fn at_once(&self) -> usize {

@@ -27,7 +27,10 @@ use async_trait::async_trait;
 
 use super::settings::SqliteSettings;
 use super::table::{Row, next_rows, with_size};
-use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
+use super::{
+    Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking, with_warning,
+};
+use crate::system::early_ack;
 use proof::event::{ChannelId, EventKey};
 use telemetry::metrics::UpkeepFailures;
 
@@ -36,6 +39,7 @@ mod error;
 mod files;
 mod key;
 mod lane;
+mod probe;
 mod read;
 mod schema;
 #[cfg(test)]
@@ -104,7 +108,13 @@ impl Sink for Sqlite {
 
     async fn probe(&self) -> Result<String, SinkError> {
         let settings = self.settings.clone();
-        blocking(move || read::probe(&settings)).await
+        let said = blocking(move || probe::probe(&settings)).await?;
+        Ok(with_warning(said, self.early_ack().await))
+    }
+
+    async fn early_ack(&self) -> Option<String> {
+        let settings = self.settings.clone();
+        blocking(move || early_ack(&settings.path)).await
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {

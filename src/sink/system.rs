@@ -3,9 +3,9 @@
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, RenameFlags, renameat_with, statfs};
 use rustix::io::Errno;
 
 use crate::SinkError;
@@ -35,6 +35,36 @@ pub(super) fn identity_at(path: &Path) -> Option<Identity> {
 /// The directory of a path, which may be relative.
 pub(super) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether a path, or the directory in which it would be created, is in a file system that keeps its files in memory. Such
+/// a file system acknowledges a sync, but loses its files when the machine loses power or restarts.
+pub(super) fn is_in_memory(path: &Path) -> bool {
+    const TMPFS: i128 = 0x0102_1994;
+    let found = statfs(path).or_else(|_| statfs(directory_of(path)));
+    // The type of this number differs between machines.
+    found.is_ok_and(|found| i128::from(found.f_type) == TMPFS)
+}
+
+/// Why a sink that syncs its files at this path acknowledges events before they are on a disk. `None` if it does not.
+pub(super) fn early_ack(path: &Path) -> Option<String> {
+    is_in_memory(path).then(|| {
+        format!("the file system of {} is in memory (tmpfs): a restart of the machine loses its events", path.display())
+    })
+}
+
+/// The kind of a file. `None` for a regular file.
+pub(super) fn other_kind(metadata: &Metadata) -> Option<&'static str> {
+    match metadata {
+        metadata if metadata.is_file() => None,
+        metadata if metadata.is_dir() => Some("a directory"),
+        _ => Some("a pipe, a socket or a device"),
+    }
+}
+
+/// Where a file will be created that does not exist. A symbolic link to a missing file leads to that file.
+pub(super) fn target_of(path: &Path) -> PathBuf {
+    fs::read_link(path).map_or_else(|_| path.to_owned(), |target| directory_of(path).join(target))
 }
 
 /// Turns the error `NotFound` into `None`.

@@ -76,6 +76,8 @@ impl Sink for Webhook {
             401 | 403 | 407 => Some("are the credentials correct?"),
             // nginx answers with one of these codes if a client certificate is missing. Only nginx uses 495 and 496.
             400 | 495 | 496 => self.certificate_is_missing().await,
+            300..=399 => Some("redirects are not followed: name the final URL"),
+            410 => Some("it accepts no more events"),
             _ => None,
         };
         if let Some(why) = why {

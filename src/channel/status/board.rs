@@ -292,6 +292,7 @@ impl Board {
             refill: refill.filter(|refill| cursor < Some(refill.to)),
             ahead: ahead.filter(|ahead| cursor < Some(*ahead)),
             compared: self.comparisons.of(sink),
+            early_ack: lane.and_then(|lane| lane.status.early_ack.clone()),
             condition: Condition::default(),
             state,
             error,

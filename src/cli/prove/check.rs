@@ -4,7 +4,8 @@
 //! # Invariants
 //!
 //! * **No effects.** Only the configuration with its secrets and certificates is read, and the state directory is examined.
-//!   With `--connect`, the service, the sinks and the database of the state are contacted; nothing is delivered or recorded.
+//!   With `--connect`, the service, the sinks and the database of the state are contacted. Nothing is delivered or recorded:
+//!   every trial is rolled back, or the target must refuse it.
 //! * **No secrets** in the output.
 
 use std::io::{self, Write};
@@ -23,6 +24,7 @@ use sink::Stdout;
 mod connect;
 mod effective;
 mod history;
+mod machine;
 
 pub(crate) use connect::ask;
 
@@ -36,8 +38,10 @@ use history::Selection;
 /// every problem instead and exits with 78. Also checks whether this user can use or create the state directory.
 ///
 /// With --connect, the command sends a request with the API key to the service, and reads and verifies the newest
-/// events of each channel. It checks each sink without sending anything to it, and the database if the state is stored
-/// in one. Exits with 69 if one of these checks fails.
+/// events of each channel. It tries each sink: a row in a transaction that is rolled back, or a message that the server
+/// must refuse. Nothing is delivered. It also checks the database if the state is stored in one, and whether the
+/// daemon could lock its state, create its control socket and listen on admin.listen. Exits with 69 if one of these
+/// checks fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld check -c channeld.toml
@@ -89,7 +93,13 @@ async fn check(file: Option<&Path>, args: &Args) -> Exit {
     let state = config.state.examine();
     config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
     config.notes.extend(DescriptorLimits::now().and_then(|limits| too_few(config.descriptors(), limits.hard)));
-    let checks = if args.connect { Some(ask(&config, state, args.show_body).await) } else { None };
+    let checks = if args.connect {
+        let mut checks = ask(&config, state, args.show_body).await;
+        checks.extend(machine::failures(&config).await);
+        Some(checks)
+    } else {
+        None
+    };
     // If standard output cannot be used, the sink `stdout` would fail. The warning goes to standard error, because a text on
     // standard output would be lost.
     let has_stdout = config.sinks.values().any(|sink| matches!(sink.settings, SinkSettings::Stdout));

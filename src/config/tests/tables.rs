@@ -36,7 +36,9 @@ fn invalid_table_settings_are_reported_with_their_key() {
         (("type = \"postgres\"", "type = \"postgres\"\nretry_wait = \"1s\""), "sinks.warehouse.retry_wait"),
         (("type = \"sqlite\"", "type = \"sqlite\"\nkeep_size = \"10\""), "sinks.local.keep_size"),
         (("type = \"sqlite\"", "type = \"sqlite\"\ncreate = false"), "sinks.local.create"),
+        (("type = \"sqlite\"", "type = \"sqlite\"\ntable = \"sqlite_events\""), "sinks.local.table"),
         (("path = \"/var/lib/channeld/events.db\"\n", ""), "sinks.local.path"),
+        (("path = \"/var/lib/channeld/events.db\"\n", "path = \":memory:\"\n"), "sinks.local.path"),
     ] {
         let text = format!("{GOOD}{POSTGRES}{SQLITE}").replace(change.0, change.1);
         let error = load(&text, &[]).expect_err(key);

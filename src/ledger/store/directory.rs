@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Access;
+use rustix::fs::{Access, major, minor};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -28,6 +28,9 @@ pub(super) const MIRROR_NEXT: &str = "cursors.json.new";
 const USED: &str = "state.json";
 const USED_NEXT: &str = "state.json.new";
 const LOCK: &str = "lock";
+
+/// The list of all locks on files that the system shows this process.
+const LOCKS: &str = "/proc/locks";
 
 const ROOT: u32 = 0;
 
@@ -70,6 +73,10 @@ impl Directory {
             Ok(metadata) => {
                 let (owner, ours) = (metadata.uid(), this_user());
                 check_all(path, &metadata, if ours == ROOT { owner } else { ours })?;
+                let may = rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK);
+                may.map_err(|error| {
+                    StateError::io(format!("writing to the state directory {}", path.display()), error.into())
+                })?;
                 Ok(format!("it exists and belongs to user {owner}"))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -84,6 +91,21 @@ impl Directory {
             }
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// The error with which `lock` would fail because another process has locked the directory. Does not try to lock it,
+    /// because this would disturb a daemon that starts at this moment.
+    pub(super) fn in_use(path: &Path) -> Option<StateError> {
+        let lock = path.join(LOCK);
+        let metadata = fs::symlink_metadata(&lock).ok()?;
+        let place = format!("{:02x}:{:02x}:{}", major(metadata.dev()), minor(metadata.dev()), metadata.ino());
+        let locks = fs::read_to_string(LOCKS).ok()?;
+        let is_it = |line: &str| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            matches!(fields[..], [_, "FLOCK", _, _, _, at, ..] if at == place)
+        };
+        locks.lines().find(|line| is_it(line))?;
+        Some(in_use(path, &File::open(&lock).ok()?))
     }
 
     pub(super) fn database(&self) -> PathBuf {

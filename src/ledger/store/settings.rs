@@ -59,6 +59,14 @@ impl StateSettings {
     }
 }
 
+impl StateSettings {
+    /// The error with which [`open`](Self::open) would fail because another process has locked the directory. `None` if none
+    /// has, or if the system does not tell.
+    pub fn in_use(&self) -> Option<StateError> {
+        Directory::in_use(&self.path)
+    }
+}
+
 /// The functions of the shared database in a program without its client: each returns an error.
 #[cfg(not(feature = "postgres"))]
 mod absent {

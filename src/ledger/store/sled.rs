@@ -88,6 +88,11 @@ impl Sled {
     pub(super) fn examine(path: &Path) -> Result<String, StateError> {
         let found = Directory::examine(path)?;
         recovery::check(path)?;
+        // `open_locked` reads this file too.
+        Used::read(path)?;
+        if path.exists() {
+            room::check_to_open(path)?;
+        }
         Ok(found)
     }
 

@@ -84,14 +84,26 @@ impl Listener {
         info!(%address, "health, metrics and status are served");
         Ok(Self { address, stop, thread: Some(thread) })
     }
+
+    /// Checks whether a daemon could listen on the address. Accepts no connection, so that no client is disturbed.
+    ///
+    /// # Errors
+    /// If it could not listen, for example because another process does.
+    pub fn check(address: SocketAddr) -> io::Result<()> {
+        bind(address).map(drop)
+    }
 }
 
 fn listen(address: SocketAddr, runtime: &Runtime) -> io::Result<TcpListener> {
+    let _within = runtime.enter();
+    bind(address)?.listen(BACKLOG)
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    let _within = runtime.enter();
-    socket.listen(BACKLOG)
+    Ok(socket)
 }
 
 impl Drop for Listener {

@@ -54,11 +54,7 @@ impl Socket {
     /// # Errors
     /// If the socket cannot be created.
     pub fn listen(directory: &Path) -> io::Result<Self> {
-        let path = directory.join(NAME);
-        if path.as_os_str().len() > MAX_PATH {
-            let message = format!("{} is longer than {MAX_PATH} bytes: choose a shorter state.path", path.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
+        let path = Self::path_in(directory)?;
         // Only the owner can enter this directory, so no other user can connect before the mode of the socket is set.
         let closed = directory.join(CLOSED);
         match std::fs::remove_dir_all(&closed) {
@@ -72,6 +68,19 @@ impl Socket {
         std::fs::rename(&unnamed, &path)?;
         std::fs::remove_dir(&closed)?;
         Ok(Self { listener, path })
+    }
+
+    /// The path of the socket in a state directory.
+    ///
+    /// # Errors
+    /// If the path is too long for a socket.
+    pub fn path_in(directory: &Path) -> io::Result<PathBuf> {
+        let path = directory.join(NAME);
+        if path.as_os_str().len() > MAX_PATH {
+            let message = format!("{} is longer than {MAX_PATH} bytes: choose a shorter state.path", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        Ok(path)
     }
 
     /// Serves until it is dropped.

@@ -170,8 +170,8 @@ pub fn is_nested_too_deeply(json: &[u8]) -> bool {
     false
 }
 
-/// Whether an escape encodes half of a surrogate pair without the other half.
-fn has_half_surrogate(json: &[u8]) -> bool {
+/// Whether an escape encodes half of a surrogate pair without the other half. Some readers, such as jq, refuse such a text.
+pub fn has_half_surrogate(json: &[u8]) -> bool {
     // Most events contain no backslash, and `contains` finds that out faster than `position`.
     let mut rest = if json.contains(&b'\\') { json } else { b"" };
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {

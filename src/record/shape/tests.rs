@@ -44,3 +44,31 @@ fn a_proof_is_added_beside_its_event_if_there_is_one() {
     assert_eq!(shaped(record, Format::CloudEvents, true).1["data"]["proof"], proof);
     assert_eq!(shaped(notice("wallet.status", "{}"), Format::Json, true).1["proof"], Value::Null);
 }
+
+#[test]
+fn the_attributes_of_a_cloud_event_are_valid_or_left_out() {
+    for kind in ["", "a\\u0007b", "a\\nb", "\\ufdd0", "\\uffff"] {
+        let (_, event) = shaped(notice(kind, "{}"), Format::CloudEvents, false);
+        assert_eq!(event["type"], UNNAMED, "{kind:?}");
+    }
+    assert_eq!(shaped(notice("a.b", "{}"), Format::CloudEvents, false).1["type"], "a.b");
+    let (_, event) = shaped(notice("watcher.status", r#"{"watcher_id":"a\u0000"}"#), Format::CloudEvents, false);
+    assert_eq!((&event["type"], event.get("subject")), (&json!("watcher.status"), None));
+}
+
+#[test]
+fn a_time_that_rfc_3339_cannot_express_is_left_out() {
+    let cases = [
+        (-62_167_219_201, None),
+        (-62_167_219_200, Some("0000-01-01T00:00:00Z")),
+        (253_402_207_200, Some("9999-12-30T22:00:00Z")),
+        (i64::MAX, None),
+    ];
+    for (second, expected) in cases {
+        let record = proved(&format!(r#""timestamp":{second}"#), "{}");
+        for format in [Format::Json, Format::CloudEvents] {
+            let (_, value) = shaped(record.clone(), format, false);
+            assert_eq!(value.get("time").and_then(Value::as_str), expected, "{second}");
+        }
+    }
+}

@@ -17,12 +17,13 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
-use rustix::fs::access;
+use rustix::fs::{OFlags, access};
+use rustix::io::Errno;
 
 use super::lines::{is_remains, look_back};
-use super::settings::Access;
+use super::settings::{Access, FileSettings};
 use crate::SinkError;
-use crate::system::{IoContext, directory_of, if_there, invalid, lock, sync_directory};
+use crate::system::{IoContext, directory_of, if_there, invalid, lock, other_kind, sync_directory, target_of};
 
 /// Only the owner and the group may read events.
 const MODE: u32 = 0o640;
@@ -78,10 +79,7 @@ fn require_lines(file: &File) -> io::Result<()> {
 }
 
 pub(super) fn require_regular(metadata: &Metadata) -> io::Result<()> {
-    if metadata.is_file() {
-        return Ok(());
-    }
-    let what = if metadata.is_dir() { "a directory" } else { "a pipe, a socket or a device" };
+    let Some(what) = other_kind(metadata) else { return Ok(()) };
     Err(invalid(format!("it is not a regular file but {what}: name a regular file, or use a sink of type stdout")))
 }
 
@@ -122,17 +120,49 @@ fn mend(mut file: &File, path: &Path) -> io::Result<()> {
     if end > length { file.write_all(b"\n") } else { Ok(()) }
 }
 
-/// Checks whether the file could be written. Does not create the file, and does not open it, because a daemon may have it
-/// open.
-pub(super) fn probe(path: &Path) -> Result<String, SinkError> {
+/// Checks whether lines could be appended to the file, as [`open`] would. Does not create, lock or change the file, because a
+/// daemon may have it open. Writing is tried on an unnamed file in its directory.
+pub(super) fn probe(settings: &FileSettings) -> Result<String, SinkError> {
     use rustix::fs::Access;
+    let (path, wanted) = (&*settings.path, settings.access);
     let may = |path: &Path, how| access(path, how).map_err(io::Error::from);
-    if let Some(metadata) = if_there(fs::metadata(path)).doing("examining", path)? {
-        require_regular(&metadata).doing("examining", path)?;
-        may(path, Access::READ_OK | Access::WRITE_OK).doing("this user may not read and write", path)?;
-        return Ok(format!("it has {} bytes, and this user may write to it", metadata.len()));
+    let Some(metadata) = if_there(fs::metadata(path)).doing("examining", path)? else {
+        let path = target_of(path);
+        let directory = directory_of(&path);
+        may(directory, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
+            .and_then(|()| try_unnamed(directory, wanted))
+            .doing("no file can be created in", directory)?;
+        return Ok(format!("it will be created in {}", directory.display()));
+    };
+    require_regular(&metadata).doing("examining", path)?;
+    may(path, Access::READ_OK | Access::WRITE_OK).doing("this user may not read and write", path)?;
+    File::open(path).and_then(|file| require_lines(&file)).doing("opening", path)?;
+    let target = fs::canonicalize(path).doing("examining", path)?;
+    let directory = directory_of(&target);
+    may(directory, Access::READ_OK | Access::EXEC_OK).doing("this user may not open the directory", directory)?;
+    if settings.rotation.is_some() {
+        may(directory, Access::WRITE_OK).doing("no file can be closed in", directory)?;
     }
-    let directory = directory_of(path);
-    may(directory, Access::WRITE_OK | Access::EXEC_OK).doing("no file can be created in", directory)?;
-    Ok(format!("it will be created in {}", directory.display()))
+    if may(directory, Access::WRITE_OK).is_ok() {
+        // The mode and the owner are set only on an empty file.
+        let wanted = if metadata.len() == 0 { wanted } else { super::Access::default() };
+        try_unnamed(directory, wanted).doing("no line can be written in", directory)?;
+    }
+    Ok(format!("it has {} bytes, and this user may write to it", metadata.len()))
+}
+
+/// Writes a byte to a file without a name, which vanishes when it is closed. Does nothing if the file system does not
+/// support such files.
+fn try_unnamed(directory: &Path, wanted: Access) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(MODE).custom_flags(OFlags::TMPFILE.bits().cast_signed());
+    let mut file = match options.open(directory) {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL)) => {
+            return Ok(());
+        }
+        opened => opened?,
+    };
+    set_access(wanted, &file, &file.metadata()?)?;
+    file.write_all(b"{")?;
+    file.sync_all()
 }

@@ -10,6 +10,8 @@ use tracing::info;
 
 use super::brokers::{Brokers, ClientReports, Facts};
 use super::error::{self, described};
+use super::positions::Positions;
+use super::producer::Producer;
 use crate::settings::KafkaSettings;
 use crate::{Fault, SinkError};
 use net::tasks::lock;
@@ -67,7 +69,7 @@ fn found_or_created(brokers: &Brokers, may_create: bool) -> Result<Option<Facts>
         return Ok(None);
     }
     if brokers.settings.create && is_missing(&found) {
-        create(brokers, &found)?;
+        create(brokers, &found, false)?;
         let deadline = Instant::now() + brokers.settings.timeout;
         while is_missing(&found) && Instant::now() < deadline {
             // Other brokers learn of the new topics a moment later, and nothing notifies this client.
@@ -104,8 +106,8 @@ fn settings(brokers: &Brokers, topic: &str) -> Result<HashMap<String, String>, S
     Ok(entries.filter_map(|entry| Some((entry.name, entry.value?))).collect())
 }
 
-/// Creates the topics that were not found.
-fn create(brokers: &Brokers, [events, positions]: &[Option<Topic>; 2]) -> Result<(), SinkError> {
+/// Creates the topics that were not found. If `is_trial` is set, the brokers only check whether they would create them.
+fn create(brokers: &Brokers, [events, positions]: &[Option<Topic>; 2], is_trial: bool) -> Result<(), SinkError> {
     let KafkaSettings { topic, positions_topic, partitions, replicas, .. } = &brokers.settings;
     let kept = || TopicReplication::Fixed(if *replicas == 0 { -1 } else { i32::from(*replicas) });
     let mut topics = Vec::new();
@@ -117,9 +119,11 @@ fn create(brokers: &Brokers, [events, positions]: &[Option<Topic>; 2]) -> Result
         topics.push(POSITIONS.iter().fold(new, |new, (key, value)| new.set(key, value)));
     }
     let admin: AdminClient<ClientReports> = brokers.client(&[])?;
-    let made = await_here(admin.create_topics(&topics, &options(&brokers.settings)));
+    let options = options(&brokers.settings).validate_only(is_trial);
+    let made = await_here(admin.create_topics(&topics, &options));
     for made in made.map_err(|error| brokers.error(&error))? {
         match made {
+            Ok(_) if is_trial => {}
             Ok(name) => info!(topic = name, "topic created"),
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
@@ -190,6 +194,7 @@ pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
     let topics = [topic, positions_topic].into_iter().zip(&found);
     let missing: Vec<_> = topics.filter(|(_, found)| found.is_none()).map(|(name, _)| &**name).collect();
     if *create && !missing.is_empty() {
+        self::create(brokers, &found, true)?;
         return Ok(format!(
             "the brokers are reachable; to be created: {}; the topic of events then has {partitions} partitions, and keeps events for the brokers' log.retention unless you set more",
             missing.join(", ")
@@ -200,6 +205,7 @@ pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
         .and_then(|events| events.setting("cleanup.policy"))
         .is_some_and(|policy| policy.contains("compact"));
     let facts = facts(found, &brokers.settings).map_err(SinkError::unusable)?;
+    try_as_a_lane(brokers, facts.largest)?;
     let largest = facts.largest.map_or_else(
         || "; its max.message.bytes is unknown: the user may not describe its configuration".to_owned(),
         |largest| format!(" and accepts records of up to {largest} bytes"),
@@ -211,6 +217,14 @@ pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
     };
     let count = facts.partitions;
     Ok(format!("the topic {topic} has {count} partitions{largest}{warning}; exactly once, in transactions"))
+}
+
+/// Takes the steps of a lane before its first transaction, under a transactional id that no lane has: registers the id and reads
+/// the positions. Produces nothing.
+fn try_as_a_lane(brokers: &Brokers, largest: Option<usize>) -> Result<(), SinkError> {
+    let prefix = &brokers.settings.transactional_id;
+    Producer::claim(brokers, &format!("{prefix}.check"), largest)?;
+    Positions::new(format!("{prefix}.check/")).read(brokers, None)
 }
 
 #[cfg(test)]

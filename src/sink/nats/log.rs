@@ -97,6 +97,21 @@ impl LaneLog {
         Ok(Some((stored.sequence, position)))
     }
 
+    /// Fails if the server has stored a message of this lane's subject under another subject. The lane would not find it after
+    /// a restart.
+    async fn check_subject(&self, sequence: u64) -> Result<(), SinkError> {
+        let stored = self.server.message(&json!({"seq": sequence})).await;
+        let stored = stored.map_err(|failure| self.server.error_in("reading", failure))?;
+        let Some(other) = stored.map(|stored| stored.subject).filter(|subject| *subject != self.subject) else {
+            return Ok(());
+        };
+        Err(SinkError::unusable(format!(
+            "the server stores the lane's position under the subject {other} instead of {}, so that the lane would not find it \
+             after a restart: exclude {}.> from the mappings of the account and the subject_transform of the stream {}",
+            self.subject, self.server.settings.positions, self.server.settings.stream
+        )))
+    }
+
     fn missing(&self) -> String {
         format!("the stream {} has no position message on the subject {}", self.server.settings.stream, self.subject)
     }
@@ -253,10 +268,15 @@ impl Log for LaneLog {
             self.facts = facts;
             match self.publish_position(sequence, &claim, HeaderMap::new()).await {
                 Ok(()) => {
+                    self.check_subject(self.sequence).await?;
                     self.epoch = Some(recorded.epoch);
                     return Ok(ClaimedPosition::At(lane));
                 }
-                Err(RequestFailure::Refused(ServerRefusal { err_code: WRONG_SEQUENCE, .. })) => {}
+                Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {
+                    if let Some(last) = refusal.last_sequence() {
+                        self.check_subject(last).await?;
+                    }
+                }
                 Err(failure) => return Err(self.server.error_in("claiming a lane in", failure)),
             }
         }

@@ -40,10 +40,12 @@ const INCOMPLETE: u64 = 10176;
 /// The stream does not allow batches, or no longer does.
 const BATCHES_DISABLED: u64 = 10174;
 pub(super) const NO_STREAM: u64 = 10059;
+/// Like [`WRONG_SEQUENCE`], without the number of the last message.
+pub(super) const WRONG_SEQUENCE_UNNUMBERED: u64 = 10164;
 const NO_MESSAGE: u64 = 10037;
 pub(super) const NAME_IN_USE: u64 = 10058;
 /// JetStream has no leader, is starting, or has reached its limit of pending requests or batches.
-const AWAY: [u64; 6] = [10008, 10009, 10104, 10118, 10164, 10210];
+const AWAY: [u64; 6] = [10008, 10009, 10104, 10118, WRONG_SEQUENCE_UNNUMBERED, 10210];
 /// The account, the stream or the server has no space, or no JetStream.
 const NO_ROOM: [u64; 10] = [10023, 10028, 10035, 10039, 10047, 10076, 10077, 10109, 10110, 10120];
 
@@ -62,6 +64,14 @@ pub(super) struct ServerRefusal {
     description: String,
 }
 
+impl ServerRefusal {
+    /// The sequence number of the last message on a subject, if the server refuses a message because of this number.
+    pub(super) fn last_sequence(&self) -> Option<u64> {
+        let number = self.description.rsplit(' ').next()?.parse().ok();
+        number.filter(|number| self.err_code == WRONG_SEQUENCE && *number > 0)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Ack {
     pub(super) seq: u64,
@@ -71,6 +81,8 @@ pub(super) struct Ack {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct StoredMessage {
+    #[serde(default)]
+    pub(super) subject: String,
     #[serde(rename = "seq")]
     pub(super) sequence: u64,
     #[serde(rename = "hdrs", default, deserialize_with = "decoded")]
@@ -88,7 +100,9 @@ pub(super) struct Server {
     pub(super) at_once: AtomicUsize,
     client: tokio::sync::Mutex<Option<Client>>,
     /// The last error that the client has reported since it was connected.
-    trouble: Arc<Mutex<Option<String>>>,
+    pub(super) trouble: Arc<Mutex<Option<String>>>,
+    /// Why the stream acknowledges messages before they are on a disk, according to its settings.
+    pub(super) early_ack: Mutex<Option<&'static str>>,
 }
 
 impl NatsSettings {
@@ -101,7 +115,8 @@ impl NatsSettings {
 impl Server {
     pub(super) fn new(settings: NatsSettings, at_once: usize) -> Self {
         let (client, trouble) = (tokio::sync::Mutex::default(), Arc::default());
-        Self { settings, instance: Uuid::new_v4(), at_once: at_once.into(), client, trouble }
+        let early_ack = Mutex::default();
+        Self { settings, instance: Uuid::new_v4(), at_once: at_once.into(), client, trouble, early_ack }
     }
 
     /// The connection. Fails if it is not connected at the moment.
@@ -234,7 +249,11 @@ impl Server {
         }
     }
 
-    async fn request<T: DeserializeOwned>(&self, subject: String, request: Request) -> Result<T, RequestFailure> {
+    pub(super) async fn request<T: DeserializeOwned>(
+        &self,
+        subject: String,
+        request: Request,
+    ) -> Result<T, RequestFailure> {
         let client = self.client().await.map_err(|error| RequestFailure::Unanswered(error.to_string()))?;
         let answer = timeout(self.settings.timeout, client.send_request(subject, request)).await;
         let message = answer.map_err(|_| self.timed_out())?.map_err(|error| match error.kind() {

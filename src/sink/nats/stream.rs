@@ -8,8 +8,10 @@ use tracing::info;
 
 use super::message::Position;
 use super::server::{NAME_IN_USE, NO_STREAM, RequestFailure, Server, ServerRefusal};
+use super::subjects::{covers, meets};
 use crate::SinkError;
 use crate::settings::NatsSettings;
+use net::tasks::lock;
 
 /// The maximum number of events in one batch. A server accepts 1,000 messages in a batch, and the position is one of them.
 pub(super) const BATCH: usize = 999;
@@ -51,14 +53,28 @@ struct Config {
     max_msg_size: i64,
     max_msgs: i64,
     max_bytes: i64,
+    max_msgs_per_subject: i64,
     /// In nanoseconds.
     max_age: i64,
     discard: String,
+    discard_new_per_subject: bool,
+    storage: String,
+    persist_mode: String,
+    subject_transform: Option<Transform>,
     allow_atomic: bool,
     allow_rollup_hdrs: bool,
+    allow_msg_counter: bool,
     sealed: bool,
     no_ack: bool,
     mirror: Option<Value>,
+}
+
+/// The subjects that a stream replaces when it stores a message. No source means all subjects.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Transform {
+    src: String,
+    dest: String,
 }
 
 /// The facts about the stream that a lane needs.
@@ -77,6 +93,10 @@ pub(super) struct Facts {
     /// Whether the limits of the stream delete the oldest messages, and have deleted some. The limit for each subject does
     /// not count, because it keeps the last message of the subject.
     pub(super) has_dropped: bool,
+    /// Whether the limits of the stream delete the oldest messages.
+    drops: bool,
+    /// Why the stream acknowledges messages before they are on a disk.
+    early_ack: Option<&'static str>,
 }
 
 impl Facts {
@@ -109,29 +129,18 @@ impl Server {
         Ok(Some(facts))
     }
 
-    pub(super) async fn probe(&self) -> Result<String, SinkError> {
-        let (version, _) = self.info().await?;
-        let found = self.stream().await?;
-        if found.is_none() && self.settings.create {
-            let name = &self.settings.stream;
-            return Ok(format!(
-                "NATS {version} is reachable; the stream {name} will be created: it has no limits until you set some"
-            ));
-        }
-        Ok(summary(&self.checked(found, &version)?, &self.settings, &version))
-    }
-
     /// The settings and the state of the stream. `None` if the stream does not exist.
-    async fn stream(&self) -> Result<Option<Stream>, SinkError> {
+    pub(super) async fn stream(&self) -> Result<Option<Stream>, SinkError> {
         match self.ask("STREAM.INFO", &json!({})).await {
             Err(RequestFailure::Refused(ServerRefusal { err_code: NO_STREAM, .. })) => Ok(None),
             answer => answer.map(Some).map_err(|failure| self.error_in("reading the settings of", failure)),
         }
     }
 
-    fn checked(&self, found: Option<Stream>, version: &str) -> Result<Facts, SinkError> {
+    pub(super) fn checked(&self, found: Option<Stream>, version: &str) -> Result<Facts, SinkError> {
         let found = found.ok_or_else(|| "it is missing: create it, or set create = true".to_owned());
         let facts = found.and_then(|found| facts(found, &self.settings, version));
+        *lock(&self.early_ack) = facts.as_ref().ok().and_then(|facts| facts.early_ack);
         facts.map_err(|why| SinkError::unusable(format!("using the stream {}: {why}", self.settings.stream)))
     }
 }
@@ -163,6 +172,8 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
     let drops = config.max_age > 0 || (config.discard == "old" && (config.max_msgs > 0 || config.max_bytes > 0));
     // A stream that was just created, or created again, starts with message 1, and so has not deleted any message.
     let has_dropped = drops && state.first_seq > 1;
+    let early_ack = early_ack(&config);
+    let unfit = unfit_for_positions(&config, settings);
     let Config { subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror, .. } =
         config;
     let name = &settings.stream;
@@ -191,9 +202,49 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
              nats stream edit {name} --subjects={list:?}"
         ));
     }
+    if let Some(unfit) = unfit {
+        return Err(format!("{name} {unfit}"));
+    }
     let max_size = usize::try_from(max_msg_size).ok().filter(|size| *size > 0);
     let batches = allow_atomic && is_since(version, BATCHES_SINCE);
-    Ok(Facts { subjects, batches, rollups: allow_rollup_hdrs, max_size, max_payload: usize::MAX, has_dropped })
+    let (rollups, max_payload) = (allow_rollup_hdrs, usize::MAX);
+    Ok(Facts { subjects, batches, rollups, max_size, max_payload, has_dropped, drops, early_ack })
+}
+
+/// Why a stream works only until the next restart, or until a number of positions, although it accepts messages.
+fn unfit_for_positions(config: &Config, settings: &NatsSettings) -> Option<String> {
+    let written = [settings.subject.filter_of_all(), format!("{}.>", settings.positions)];
+    if let Some(Transform { src, dest }) = &config.subject_transform {
+        let src = if src.is_empty() { ">" } else { src };
+        let is_changed = (src, dest.as_str()) != (">", ">") && written.iter().any(|subject| meets(src, subject));
+        if is_changed {
+            return Some(format!(
+                "has a subject_transform from {src} to {dest}, so that lanes would not find their events and positions again: \
+                 remove it, or let a second stream transform the subjects and take its messages from this one as its source"
+            ));
+        }
+    }
+    if config.allow_msg_counter {
+        return Some("has allow_msg_counter, and accepts only counters: name another stream".to_owned());
+    }
+    let is_limited = config.discard == "new" && config.discard_new_per_subject && config.max_msgs_per_subject > 0;
+    is_limited.then(|| {
+        "has discard_new_per_subject, which refuses further positions of a lane: remove it, so that a new message replaces \
+         the oldest one on its subject"
+            .to_owned()
+    })
+}
+
+fn early_ack(config: &Config) -> Option<&'static str> {
+    match (&*config.storage, &*config.persist_mode) {
+        ("memory", _) => {
+            Some("the stream is in the memory of the server (storage): a restart of all servers loses its events")
+        }
+        (_, "async") => {
+            Some("the stream acknowledges events before they are in its file (persist_mode): a crash loses them")
+        }
+        _ => None,
+    }
 }
 
 /// The description of a stream that can be used.
@@ -214,26 +265,14 @@ pub(super) fn summary(facts: &Facts, settings: &NatsSettings, version: &str) -> 
             "; the stream does not take every subject that matches {all}: an event with another subject would be refused"
         )
     };
-    format!("the stream {name} exists, on NATS {version}; exactly once, in {way}{rest}")
+    let limits = if facts.drops { "; its limits delete the oldest events" } else { "" };
+    format!("the stream {name} exists, on NATS {version}; exactly once, in {way}{rest}{limits}")
 }
 
 /// Whether a version is this one or newer. A version that cannot be parsed counts as old.
 fn is_since(version: &str, (major, minor): (u64, u64)) -> bool {
     let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u64>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
-}
-
-/// Whether `filter` matches every subject that `subject` matches. `subject` may have wildcards.
-fn covers(filter: &str, subject: &str) -> bool {
-    let (mut filters, mut subjects) = (filter.split('.'), subject.split('.'));
-    loop {
-        match (filters.next(), subjects.next()) {
-            (Some(">"), Some(_)) | (None, None) => return true,
-            (Some("*"), Some(token)) if token != ">" => {}
-            (Some(filter), Some(token)) if filter == token && token != ">" => {}
-            _ => return false,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Opens the database, writes to it, and closes it if its file was moved or replaced.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -236,6 +236,9 @@ impl Database {
     fn connect(&self) -> Result<OpenDatabase, SinkError> {
         let path = &*self.settings.path;
         files::check_log(path)?;
+        if let Ok(metadata) = fs::metadata(path) {
+            files::require_regular(path, &metadata)?;
+        }
         // SQLite would create the file with other permissions.
         let main = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path);
         let main = main.map_err(|error| error::opening(&error, path))?;

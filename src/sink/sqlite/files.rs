@@ -25,7 +25,7 @@ use std::time::SystemTime;
 
 use super::error;
 use crate::SinkError;
-use crate::system::{Identity, identity, identity_at};
+use crate::system::{Identity, identity, identity_at, other_kind};
 
 /// The length of a main file's header.
 const HEADER: usize = 100;
@@ -137,6 +137,15 @@ impl FileState {
 /// The number at position `at` of the log's index.
 fn number(index: &[u8], at: usize) -> u32 {
     index[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
+}
+
+/// Refuses a directory, a pipe or a device. Opening a pipe could wait for ever.
+pub(super) fn require_regular(path: &Path, metadata: &fs::Metadata) -> Result<(), SinkError> {
+    let Some(what) = other_kind(metadata) else { return Ok(()) };
+    Err(SinkError::unusable(format!(
+        "{} is {what}: name a regular file, or a file that does not exist",
+        path.display()
+    )))
 }
 
 /// Refuses to open a database beside a log that belongs to another file.

@@ -1,53 +1,17 @@
-//! Reads a database without changing it: for `check --connect`, for the position of a lane, and for a comparison with the
-//! service.
+//! Reads a database without changing it: for the position of a lane, and for a comparison with the service.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
-use std::path::Path;
-use std::{fs, io};
 
-use bytesize::ByteSize;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
-use rustix::fs::{Access, access};
 use uuid::Uuid;
 
 use super::database::BUSY;
-use super::error::{self, SqliteError};
-use super::schema::{Statements, columns, lacking};
-use super::{SqliteSettings, files, key};
-use crate::system::directory_of;
+use super::error::SqliteError;
+use super::schema::{Statements, columns};
+use super::{SqliteSettings, files};
 use crate::table::quoted;
 use crate::{LaneRef, Oldest, Position, SinkError};
 use proof::event::{ChannelId, EventId, EventKey, Offset};
-
-pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
-    let (path, table) = (&*settings.path, &settings.table);
-    let may = |path: &Path, right| access(path, right).map_err(|error| error::opening(&io::Error::from(error), path));
-    may(directory_of(path), Access::WRITE_OK | Access::EXEC_OK)?;
-    let missing = || "it does not exist yet and will be created".to_owned();
-    let size = match fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            files::check_log(path)?;
-            return Ok(missing());
-        }
-        found => found.map_err(|error| error::opening(&error, path))?.len(),
-    };
-    may(path, Access::READ_OK | Access::WRITE_OK)?;
-    let size = ByteSize(size).display().iec();
-    let found = read(settings, |connection| {
-        let found = columns(connection, table)?;
-        if found.is_empty() {
-            return Ok(format!("it exists ({size}), and table {table} will be created"));
-        }
-        let is_current = key::old(connection, table)?.is_empty();
-        let replaced = if is_current { "" } else { "; its key will be replaced" };
-        Ok(match lacking(&found, settings)?.len() {
-            0 => format!("it exists ({size}), with table {table}{replaced}"),
-            count => format!("it exists ({size}), and {count} columns will be added to table {table}{replaced}"),
-        })
-    })?;
-    Ok(found.unwrap_or_else(missing))
-}
 
 pub(super) fn position(settings: &SqliteSettings, lane: &LaneRef) -> Result<Position, SinkError> {
     let path = settings.path.display();
@@ -104,7 +68,7 @@ fn read_table<T>(
 }
 
 /// Reads the database. `None` if the database does not exist.
-fn read<T>(
+pub(super) fn read<T>(
     settings: &SqliteSettings,
     work: impl FnOnce(&Connection) -> Result<T, SqliteError>,
 ) -> Result<Option<T>, SinkError> {

@@ -147,9 +147,20 @@ pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec
 
 /// Creates missing tables, columns and indexes in one transaction.
 pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), SqliteError> {
-    let (table, progress) = (&settings.table, quoted(&progress(&settings.table)));
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
-    let found = columns(&transaction, table)?;
+    complete(&transaction, settings, true)?;
+    Ok(transaction.commit()?)
+}
+
+/// Creates missing tables, columns and indexes. A new full-text index gets the existing rows only if it is to be filled,
+/// because this can take long.
+pub(super) fn complete(
+    transaction: &Transaction<'_>,
+    settings: &SqliteSettings,
+    fills_index: bool,
+) -> Result<(), SqliteError> {
+    let (table, progress) = (&settings.table, quoted(&progress(&settings.table)));
+    let found = columns(transaction, table)?;
     let missing = if found.is_empty() { create(table) } else { lacking(&found, settings)?.concat() };
     transaction.execute_batch(&missing)?;
     transaction.execute_batch(&format!(
@@ -160,14 +171,13 @@ pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) ->
         // The positions refer to rows that no longer exist.
         transaction.execute_batch(&format!("delete from {progress}"))?;
     } else {
-        key::replace(&transaction, settings)?;
+        key::replace(transaction, settings)?;
     }
-    prepare_index(&transaction, settings)?;
-    Ok(transaction.commit()?)
+    Ok(prepare_index(transaction, settings, fills_index)?)
 }
 
 /// Creates, replaces or removes the full-text index according to the settings. A new index covers all existing rows.
-fn prepare_index(transaction: &Transaction<'_>, settings: &SqliteSettings) -> rusqlite::Result<()> {
+fn prepare_index(transaction: &Transaction<'_>, settings: &SqliteSettings, fills_index: bool) -> rusqlite::Result<()> {
     let (table, wanted) = (&settings.table, create_index(settings));
     let index = format!("{table}_search");
     let sql = "select sql from sqlite_master where name = ?1 and type = 'table'";
@@ -180,6 +190,9 @@ fn prepare_index(transaction: &Transaction<'_>, settings: &SqliteSettings) -> ru
     }
     if let Some(wanted) = wanted {
         transaction.execute_batch(&wanted)?;
+        if !fills_index {
+            return Ok(());
+        }
         let filled = transaction.execute(&fill(table), [])?;
         info!(table = %index, rows = filled, "full-text index created");
     }

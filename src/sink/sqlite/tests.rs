@@ -15,6 +15,7 @@ use telemetry::metrics::Upkeep;
 mod files;
 mod key;
 mod positions;
+mod probe;
 
 struct Fixture {
     directory: TempDir,
@@ -188,9 +189,9 @@ async fn transactions_before_a_refused_event_stay() {
 async fn a_moved_file_is_recreated_and_a_foreign_table_refused() {
     let place = Fixture::new();
     let sink = place.sink();
-    assert_eq!(sink.probe().await.unwrap(), "it does not exist yet and will be created");
+    assert!(sink.probe().await.unwrap().starts_with("it does not exist yet and will be created"));
     deliver(&sink, &channel(1), &records(&channel(1), [1])).await.unwrap();
-    assert!(sink.probe().await.unwrap().ends_with("with table order"));
+    assert!(sink.probe().await.unwrap().contains("with table order"));
     std::fs::rename(&place.settings.path, place.directory.path().join("old.db")).unwrap();
     deliver(&sink, &channel(1), &records(&channel(1), [2])).await.unwrap();
     assert_eq!(place.offsets(), [2]);

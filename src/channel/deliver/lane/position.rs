@@ -67,6 +67,8 @@ impl Lane {
             }
         };
         self.is_sure = true;
+        let early_ack = self.settings.sink.early_ack().await;
+        self.shared.channel.handle.board().lane(&self.identity.sink).status.early_ack = early_ack;
         let (position, has_lost) = match position {
             Position::At(position) => (position, self.compare(&recorded, position).await?),
             Position::Untracked | Position::Missing(_) => (None, false),

@@ -105,6 +105,9 @@ fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, S
     let left = lane.seconds_left.filter(|seconds| with_pace && *seconds >= NOTEWORTHY).zip(lane.events_per_second);
     let left = left.map(|(seconds, per_second)| format!("{}, about {} left", rate(per_second), span(seconds)));
     let detail = left.filter(|_| detail.is_empty()).unwrap_or(detail);
+    let early_ack = lane.early_ack.iter().map(|why| format!("acknowledges early: {}", printable(why)));
+    let details: Vec<_> = Some(detail).filter(|detail| !detail.is_empty()).into_iter().chain(early_ack).collect();
+    let detail = details.join("; ");
     let mut cells = vec![
         Cell::text(format!("  {}", lane.sink)),
         Cell::new(style(lane.condition.level()), lane.condition.name_of_sink()),

@@ -40,7 +40,7 @@ pub(crate) struct ConnectionCheck {
 }
 
 impl ConnectionCheck {
-    fn new(what: &'static str, name: &str, answer: Result<String, String>) -> Self {
+    pub(super) fn new(what: &'static str, name: &str, answer: Result<String, String>) -> Self {
         let (ok, message) = answer.map_or_else(|failure| (false, failure), |message| (true, message));
         Self { what, name: name.to_owned(), ok, message: printable(&message) }
     }

@@ -1,8 +1,10 @@
 //! Reads and describes the settings of the sinks that write tables: PostgreSQL and SQLite.
 
+use std::path::PathBuf;
+
 use serde_json::json;
 
-use crate::config::reading::values::{path, positive_duration, size, unless_empty, word};
+use crate::config::reading::values::{path, positive_duration, size, text_if, unless_empty, word};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::settings_list::SettingsList;
 use crate::config::tables::server::{NAME_LIMIT, identifier, read_server};
@@ -40,12 +42,23 @@ pub(super) fn shown_postgres(settings: &PostgresSettings) -> SettingsList {
 
 pub(super) fn read_sqlite(sink: &Section<'_>) -> Result<SqliteSettings, Reported> {
     all!(SqliteSettings {
-        path: sink.required("path", path),
-        table: sink.or("table", identifier(TABLE_LIMIT, TABLE), TABLE),
+        path: sink.required("path", sqlite_path),
+        table: sink.or("table", sqlite_table, TABLE),
         search: sink.or("search", word, Search::None.into()),
         keep_for: sink.optional("keep_for", positive_duration),
         keep_size: sink.optional("keep_size", size),
     })
+}
+
+fn sqlite_table(text: &str) -> Result<String, String> {
+    let is_free = !text.starts_with("sqlite_");
+    let table = identifier(TABLE_LIMIT, TABLE)(text)?;
+    text_if(is_free, &table, "must not begin with sqlite_, because SQLite reserves such names")
+}
+
+fn sqlite_path(text: &str) -> Result<PathBuf, String> {
+    // SQLite would keep a database of this name in memory.
+    text_if(text != ":memory:", text, "must be a file: SQLite does not store \":memory:\"").and_then(|text| path(&text))
 }
 
 pub(super) fn shown_sqlite(settings: &SqliteSettings) -> SettingsList {

@@ -252,9 +252,9 @@ fn a_template_is_bounded_in_time_and_size() {
 fn numbers_stay_exact_and_members_ordered() {
     let numbers =
         "[340282366920938463463374607431768211455,-170141183460469231731687303715884105728,1.5,18446744073709551616]";
-    let record = proved(r#""watcher_id":"W""#, &format!(r#"{{"z":{numbers},"a":1,"m":null,"half":"\ud800"}}"#));
+    let record = proved(r#""watcher_id":"W""#, &format!(r#"{{"z":{numbers},"a":1,"m":null}}"#));
     let all = template("{{ decoded }}");
-    let expected = format!(r#"{{"z":{numbers},"a":1,"m":null,"half":"\"\\ud800\""}}"#);
+    let expected = format!(r#"{{"z":{numbers},"a":1,"m":null}}"#);
     assert_eq!(rendered(&all, &record).unwrap(), expected);
     let beyond = notice("new", r#"{"n":[1.50,1e400,99999999999999999999999999999999999999999]}"#);
     let expected = r#"["1.50","1e400","99999999999999999999999999999999999999999"]"#;

@@ -44,6 +44,10 @@ fn an_unsafe_stream_is_refused_with_remedy() {
         ("sealed", json!(true), "name a stream"),
         ("no_ack", json!(true), "name a stream"),
         ("mirror", json!({"name": "other"}), "name a stream"),
+        ("subject_transform", json!({"src": "", "dest": "copy.>"}), "subject_transform"),
+        ("subject_transform", json!({"src": "positions.>", "dest": "other.>"}), "subject_transform"),
+        ("subject_transform", json!({"src": "channeld.*.a", "dest": "a.$1"}), "subject_transform"),
+        ("allow_msg_counter", json!(true), "name another stream"),
     ];
     for (name, value, expected) in cases {
         let error = facts(with(name, value), &settings(), "2.12.0").expect_err(name);
@@ -67,15 +71,31 @@ fn a_stream_without_batches_or_all_subjects_is_used_with_a_warning() {
 }
 
 #[test]
-fn a_filter_covers_only_its_own_subjects() {
-    for (filter, subject) in
-        [(">", "a.b"), ("a.>", "a.b.c"), ("a.*", "a.b"), ("a.b", "a.b"), ("a.>", "a.>"), ("a.*.>", "a.*.b")]
-    {
-        assert!(covers(filter, subject), "{filter} {subject}");
-    }
-    for (filter, subject) in
-        [("a.>", "a"), ("a.*", "a.b.c"), ("a.b", "a.c"), ("a.*", "a.>"), ("a.b", "a.*"), ("a.b.c", "a.b"), ("a", "a.b")]
-    {
-        assert!(!covers(filter, subject), "{filter} {subject}");
+fn a_transformation_of_other_subjects_is_accepted() {
+    let other = with("subject_transform", json!({"src": "orders.>", "dest": "old.>"}));
+    assert!(facts(other, &settings(), "2.12.0").is_ok());
+}
+
+#[test]
+fn a_stream_that_refuses_further_positions_is_refused() {
+    let mut config = wanted(&settings(), "2.12.0");
+    (config["discard"], config["max_msgs_per_subject"]) = (json!("new"), json!(1));
+    let stream = |config: &Value| serde_json::from_value(json!({"config": config})).unwrap();
+    assert!(facts(stream(&config), &settings(), "2.12.0").is_ok());
+    config["discard_new_per_subject"] = json!(true);
+    let error = facts(stream(&config), &settings(), "2.12.0").unwrap_err();
+    assert!(error.contains("discard_new_per_subject"), "{error}");
+}
+
+#[test]
+fn a_stream_that_acknowledges_before_its_disk_is_named() {
+    for (stream, expected) in [
+        (with("storage", json!("memory")), Some("in the memory of the server")),
+        (with("persist_mode", json!("async")), Some("before they are in its file")),
+        (with("persist_mode", json!("default")), None),
+    ] {
+        let early_ack = facts(stream, &settings(), "2.12.0").unwrap().early_ack;
+        assert_eq!(early_ack.is_some(), expected.is_some());
+        assert!(early_ack.unwrap_or_default().contains(expected.unwrap_or_default()));
     }
 }

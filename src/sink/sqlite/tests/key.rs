@@ -72,7 +72,7 @@ async fn a_table_of_an_older_version_is_migrated_in_place() {
     restore_old_key(&place);
     let before = place.numbers("select id from \"order\" order by id");
     let sink = place.sink();
-    assert!(sink.probe().await.unwrap().ends_with("its key will be replaced"));
+    assert!(sink.probe().await.unwrap().contains("its key will be replaced"));
     deliver(&sink, &channel(1), &[first, other]).await.unwrap();
     assert_eq!(place.offsets(), [1, 2, 3, 2, 2]);
     assert_eq!(place.numbers("select id from \"order\" order by id limit 3"), before);
@@ -82,7 +82,7 @@ async fn a_table_of_an_older_version_is_migrated_in_place() {
     assert_eq!(place.numbers("select count(*) from pragma_index_list('order') where \"unique\""), [1]);
     place.assert_sound();
     drop(sink);
-    assert!(place.sink().probe().await.unwrap().ends_with("with table order"));
+    assert!(place.sink().probe().await.unwrap().contains("with table order"));
     place.assert_sound();
 }
 

@@ -67,8 +67,8 @@ async fn json_that_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
     let expected: Vec<_> = contents.iter().map(|(_, is_taken)| if *is_taken { "t" } else { "f" }).collect();
     assert_eq!(kept, expected);
     let kept = crate::support::sqlite(&tables.file, "select count(*) from events where decoded is null");
-    assert_eq!(kept, ["0"], "SQLite accepts any JSON");
-    let [one, other] = tables.both("select name from events where event_offset in (2, 3, 10) order by event_offset");
+    assert_eq!(kept, ["1"], "SQLite accepts any JSON; a record leaves out half of a surrogate pair");
+    let [one, other] = tables.both("select name from events where event_offset in (2, 10) order by event_offset");
     assert_eq!(one, other);
     assert_eq!(one[0], "Nul\\u0000");
 }

@@ -132,6 +132,11 @@ impl Daemon {
         self.log().0.contains(&format!(r#""message":"{message}""#))
     }
 
+    /// Whether the daemon has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits until `holds` returns true. Panics if the daemon ends first.
     pub(crate) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         self.while_it_moves(what, |daemon| if holds(daemon) { None } else { Some(0) }).await;
