@@ -224,6 +224,9 @@ impl Daemon {
         watched.spawn(self.logs.queue.clone().watch());
         watched.spawn(progress::tell(self.sources.operations.clone()));
         watched.spawn(operator::note_minutes(self.sources.operations.clone()));
+        if let Some(sharing) = &self.sharing {
+            watched.spawn(membership::share_turns(sharing.peers.seen.clone(), self.parts.handles.turns.clone()));
+        }
         let mut look = tokio::time::interval(LOOK_AT_FILES);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.notifier.enter(Phase::Running);

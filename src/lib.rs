@@ -32,7 +32,7 @@
 //! | crate | contents | uses |
 //! |---|---|---|
 //! | [`proof`] | events and their verification: `event`, `verify`; no I/O, no clock | |
-//! | [`net`] | code that clients and tasks share: `secret`, `http`, `postgres`, `tasks`, `memory`, `retry`, `shortage`, `time` | |
+//! | [`net`] | code that clients and tasks share: `secret`, `http`, `postgres`, `tasks`, `memory`, `retry`, `shortage`, `time`, `turns` | |
 //! | [`record`] | the JSON object that sinks receive, its other formats, filters, and its verification by a receiver; pure | proof, net |
 //! | [`telemetry`] | logs, traces, `metrics` | proof, net, record |
 //! | [`api`] | the client of the service: pages, errors grouped by the next action | proof, net |

@@ -13,6 +13,8 @@
 //!   tasks at intervals.
 //! * **Bytes are preserved.** A [`RawEvent`] contains the service's original bytes, whether they are valid UTF-8 or
 //!   not.
+//! * **In turn.** Each request waits for its turn: see [`turns`](net::turns). A 429 makes the requests of all clients wait
+//!   whose [`Caller`]s belong together.
 //! * **No retries.** The caller waits and retries. The variants of [`ApiError`] state the next step.
 //!
 //! # Cancellation
@@ -32,6 +34,7 @@ use uuid::Uuid;
 use net::http;
 use net::memory::ChannelMemory;
 use net::secret::Secret;
+use net::turns::Caller;
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 
 mod buffers;
@@ -80,6 +83,7 @@ pub struct Client {
     max_body: usize,
     buffers: Arc<Buffers>,
     memory: Arc<ChannelMemory>,
+    turns: Arc<Caller>,
 }
 
 impl fmt::Debug for Client {
@@ -96,10 +100,11 @@ impl PartialEq for Client {
 }
 
 impl Client {
-    /// Returns this client, but charges the memory of its response bodies to the given channel.
+    /// Returns this client, but charges the memory of its response bodies to the given channel, and sends its requests in
+    /// the turns of this caller.
     #[must_use]
-    pub fn counted_by(self, memory: Arc<ChannelMemory>) -> Self {
-        Self { memory, ..self }
+    pub fn counted_by(self, memory: Arc<ChannelMemory>, turns: Arc<Caller>) -> Self {
+        Self { memory, turns, ..self }
     }
 
     /// Reads a page of a channel's newest events, or of the events after `offset`. The section "`offset` on poll" of

@@ -12,6 +12,7 @@ use flate2::write::GzEncoder;
 use super::*;
 use crate::testing::{KEY, Scripted};
 use net::memory::{Memory, Reserved};
+use net::turns::Turns;
 
 /// The length of a page.
 const LENGTH: usize = 1_000_000;
@@ -262,6 +263,31 @@ async fn retry_after_is_read_from_429_and_5xx() {
 }
 
 #[tokio::test]
+async fn a_429_makes_every_channel_wait_but_no_other_status() {
+    for (status, waits) in [(429, true), (503, false), (401, false), (200, false)] {
+        let service = Scripted::start(move |_| {
+            Response::builder().status(status).header("retry-after", "60").body(Body::from(PAGE)).unwrap()
+        });
+        let (service, turns) = (service.await, Arc::<Turns>::default());
+        let [told, other] = [(); 2].map(|()| Caller::of(&turns));
+        let client = |caller: &Arc<Caller>| service.client().counted_by(Arc::default(), caller.clone());
+        let _ = client(&told).poll(channel(), None, 1).await;
+
+        let (client, filter) = (client(&other), Filter::default());
+        // The first step of each request waits for the turn.
+        let _ = tokio::time::timeout(Duration::ZERO, client.poll(channel(), None, 1)).await;
+        assert_eq!(other.waited_until().is_some(), waits, "{status}");
+        let mut search = Box::pin(client.search(channel(), &filter, 1, None));
+        let mut event = Box::pin(client.event(channel(), event_id()));
+        let _ = tokio::time::timeout(Duration::ZERO, async { tokio::join!(&mut search, &mut event) }).await;
+        assert_eq!((turns.pause().is_some(), other.waits()), (waits, waits), "{status}");
+        if waits {
+            assert_eq!(service.asked().len(), 1);
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_size_limit_applies_to_the_decompressed_page() {
     let zipped = |body: Vec<u8>| {
         Scripted::start(move |_| {
@@ -304,7 +330,7 @@ async fn a_page_size_follows_the_free_memory() {
     let (short, in_hand) = short_of_memory();
     let body = format!("{}{PAGE}", " ".repeat(LENGTH - PAGE.len()));
     let service = answering(200, body).await;
-    let client = service.client().counted_by(short);
+    let client = service.client().counted_by(short, Arc::default());
     let error = client.poll(channel(), None, SMALLEST_PAGE + 1).await.unwrap_err();
     assert!(matches!(error, ApiError::TooLong { bytes: LENGTH }), "{error:?}");
     let mut smallest = Box::pin(client.poll(channel(), None, SMALLEST_PAGE));
@@ -318,7 +344,7 @@ async fn an_event_is_requested_again_without_free_memory() {
     let (short, _in_hand) = short_of_memory();
     let body = format!("{}{{\"headers\":{{\"offset\":5}}}}", " ".repeat(LENGTH));
     let service = answering(200, body).await;
-    let client = service.client().counted_by(short);
+    let client = service.client().counted_by(short, Arc::default());
     assert_eq!(client.event(channel(), event_id()).await.unwrap().offset.get(), 5);
 }
 

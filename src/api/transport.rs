@@ -60,8 +60,9 @@ impl Client {
             .gzip(true)
             .build()
             .map_err(SettingsError::Http)?;
-        let (settings, buffers, memory) = (Arc::new(settings), Arc::default(), Arc::default());
-        Ok(Self { http, settings, authorization, max_body: MAX_BODY, buffers, memory })
+        let (settings, buffers) = (Arc::new(settings), Arc::default());
+        let (memory, turns) = (Arc::default(), Arc::default());
+        Ok(Self { http, settings, authorization, max_body: MAX_BODY, buffers, memory, turns })
     }
 
     /// A request without the key.
@@ -109,15 +110,21 @@ impl Client {
         }
     }
 
-    /// The body of a 2xx response, if memory for it is available. A 404 of the service is the error `missing`.
+    /// Waits for a turn, and returns the body of a 2xx response, if memory for it is available. A 404 of the service is the
+    /// error `missing`.
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
         missing: fn(ErrorResponse) -> ApiError,
         reserved: Reserved,
     ) -> Result<Bytes, ApiError> {
+        let turn = self.turns.turn().await;
         let mut response = request.send().await.map_err(broken)?;
         let (status, retry_after) = (response.status().as_u16(), http::retry_after(response.headers()));
+        match status {
+            429 => self.turns.refused(turn, retry_after),
+            _ => self.turns.accepted(turn),
+        }
         if response.status().is_success() {
             return self.body(&mut response, self.longest(), reserved).await;
         }

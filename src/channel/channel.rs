@@ -56,7 +56,7 @@ impl Channel {
     pub fn new(settings: Settings, api: Client, lanes: Vec<LaneSettings>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
-        let (channel, api) = (settings.channel.id, api.counted_by(handle.memory.clone()));
+        let (channel, api) = (settings.channel.id, api.counted_by(handle.memory.clone(), handle.turns.clone()));
         let source = Arc::new(Service { api, channel, handle: handle.clone(), metrics: metrics.clone() });
         let plan = Plan { settings: Arc::new(settings), source, lanes };
         Self::with_plan(plan, handle, metrics, parts.clone())

@@ -309,6 +309,9 @@ pub enum Activity {
     Reading,
     /// The reader waits for memory. The limit is `limits.memory`.
     AwaitingMemory,
+    /// The reader waits until it may send its next request. Either the requests share `api.requests_per_second`, or the
+    /// service has limited the request rate.
+    AwaitingTurn,
     /// The reader passes on the events that it read, or waits for a lane to accept them.
     Delivering,
     /// The service has no more events for now.
@@ -384,6 +387,8 @@ impl Problem {
     pub const NONE_VERIFIED: &str = "none-verified";
     /// The kind of the error that an answer does not fit into the memory.
     pub const TOO_LONG: &str = "too-long";
+    /// The kind of the problem that a sink's target has asked all channels to wait.
+    pub const ASKED_TO_WAIT: &str = "asked_to_wait";
 }
 
 /// A configured signer. Its status reveals a signer that no longer signs, for example after a key rotation.

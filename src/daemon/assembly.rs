@@ -79,6 +79,11 @@ pub(super) fn assemble(
     let channels = channels(config, &client, &sinks, parts);
     parts.recent.share_among(channels.len());
     parts.handles.memory.share_among(memory_for_events(config.memory, channels.len()), channels.len());
+    parts.handles.turns.limit(config.api.rate);
+    parts.handles.turns.first_pause(config.api.retry.wait);
+    if before.is_some_and(|(before, _)| before.api.client != config.api.client) {
+        parts.handles.turns.forget_refusals();
+    }
     Ok((sinks, channels))
 }
 

@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use channel::Channel;
-use cluster::{Member, Peers};
+use cluster::{ClusterState, Member, Peers};
 use ledger::store::shared::Membership;
+use net::turns::Turns;
 use proof::event::ChannelId;
 
 /// How long leaving the group may take when the process ends.
@@ -61,4 +62,15 @@ pub(super) async fn changed(sharing: Option<&mut Sharing>) {
         return;
     }
     pending::<()>().await;
+}
+
+/// Divides the rate of requests among the living instances. Ends when this instance has left the group.
+pub(super) async fn share_turns(mut seen: watch::Receiver<ClusterState>, turns: Arc<Turns>) {
+    loop {
+        let instances = seen.borrow_and_update().view.instances.values().filter(|instance| instance.shares()).count();
+        turns.share_among(instances);
+        if seen.changed().await.is_err() {
+            return;
+        }
+    }
 }

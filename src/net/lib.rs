@@ -13,6 +13,7 @@ pub mod secret;
 pub mod shortage;
 pub mod tasks;
 pub mod time;
+pub mod turns;
 
 /// An error with all its causes, on one line.
 pub struct Chain<'a>(pub &'a dyn Error);

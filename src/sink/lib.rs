@@ -141,8 +141,14 @@ pub trait Sink: Send + Sync {
         Ok(())
     }
 
-    /// Waits until the sink's rate limit allows the next offer. Called before each offer. The future may be dropped.
-    async fn pace(&self) {}
+    /// Waits until the sink's rate limit allows the lane's next offer, and until the pause that the target asked for ends.
+    /// Called before each offer. The future may be dropped.
+    async fn pace(&self, _lane: &LaneRef) {}
+
+    /// How long the target has asked all lanes to wait. `None` if it has not.
+    fn pause(&self) -> Option<Duration> {
+        None
+    }
 
     /// The maximum number of messages in one offer. A slow sink returns a small number: delivered events are recorded after
     /// each offer, and stopping the daemon waits for one offer.

@@ -8,6 +8,8 @@
 //! * **Only 2xx means that an event arrived.** Redirects are not followed: an event must not be sent to a URL that the
 //!   operator did not configure.
 //! * **In order:** all events, or the events of each subject if several requests are sent at a time (see `offer.rs`).
+//! * **A request to wait holds for all lanes.** After a 429 or 503 with `Retry-After`, no lane begins an offer until the wait
+//!   ends. Then the lanes begin their offers one after the other.
 //! * **Nothing is sent after a 410,** until an operator resumes the sink.
 //! * **Nothing leaks.** No URL (it may contain credentials), key, header value or body appears in an error or in `Debug`.
 //! * **Bounded.** The timeout limits each request. A size and a time limit apply to the body of a response.
@@ -23,7 +25,7 @@ use async_trait::async_trait;
 use reqwest::Method;
 use reqwest::header::AUTHORIZATION;
 
-use super::{Delivery, Fault, Sink, SinkError, Tested, Undelivered};
+use super::{Delivery, Fault, LaneRef, Sink, SinkError, Tested, Undelivered};
 
 mod endpoint;
 mod offer;
@@ -48,7 +50,7 @@ impl Sink for Webhook {
         match self.settings.dispatch {
             // Each offer waits for a turn of the rate limit before it starts, and each further request waits for another
             // turn. Only a small offer therefore ends soon.
-            Dispatch::Single { concurrency } if self.pace.is_some() => concurrency,
+            Dispatch::Single { concurrency } if self.settings.rate.is_some() => concurrency,
             Dispatch::Single { concurrency } => AT_ONCE * concurrency,
             Dispatch::Batches { events, .. } => events,
         }
@@ -61,10 +63,12 @@ impl Sink for Webhook {
         }
     }
 
-    async fn pace(&self) {
-        if let Some(pace) = &self.pace {
-            pace.turn().await;
-        }
+    async fn pace(&self, lane: &LaneRef) {
+        self.caller(lane).turn().await;
+    }
+
+    fn pause(&self) -> Option<Duration> {
+        self.turns.pause()
     }
 
     /// Sends a HEAD request, which by definition has no effect.

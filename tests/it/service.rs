@@ -3,5 +3,6 @@
 mod faults;
 mod gone;
 mod hostile;
+mod limits;
 mod memory;
 mod window;

@@ -18,6 +18,7 @@ use crate::verify::recent::RecentEvents;
 use ledger::{Change, Commit, CommitError, LeasedLedger, LedgerAndProofs, Pause, SinkName};
 use net::memory::{ChannelMemory, Memory};
 use net::tasks::lock;
+use net::turns::{Caller, Turns};
 use proof::event::ChannelId;
 use record::ChannelRef;
 
@@ -34,6 +35,8 @@ pub struct Handle {
     pub(crate) polls: Notify,
     /// The memory account for the channel's pages and its events in progress.
     pub(crate) memory: Arc<ChannelMemory>,
+    /// The turns of the channel's requests to the service.
+    pub(crate) turns: Arc<Caller>,
 }
 
 /// A channel together with its lease, which this process has. The channel's task and operators' commands share this object.
@@ -48,8 +51,8 @@ pub struct LeasedChannel {
 }
 
 impl Handle {
-    pub(crate) fn of(memory: Arc<ChannelMemory>) -> Self {
-        Self { board: Mutex::new(Board::of(memory.clone())), memory, ..Self::default() }
+    pub(crate) fn of(memory: Arc<ChannelMemory>, turns: Arc<Caller>) -> Self {
+        Self { board: Mutex::new(Board::of(memory.clone(), turns.clone())), memory, turns, ..Self::default() }
     }
 
     /// Returns the channel's status board. The guard must not be kept across an await.
@@ -178,6 +181,8 @@ pub struct Handles {
     each: Mutex<HashMap<ChannelId, Arc<Handle>>>,
     /// The memory that all channels share.
     pub memory: Arc<Memory>,
+    /// The turns of the requests of all channels to the service.
+    pub turns: Arc<Turns>,
     /// The latest deliveries to the sinks of all channels.
     pub tail: Arc<DeliveryTail>,
 }
@@ -185,7 +190,7 @@ pub struct Handles {
 impl Handles {
     /// Returns the handle of a channel. Every call for the channel returns the same handle.
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
-        let new = || Arc::new(Handle::of(ChannelMemory::of(&self.memory)));
+        let new = || Arc::new(Handle::of(ChannelMemory::of(&self.memory), Caller::of(&self.turns)));
         lock(&self.each).entry(channel).or_insert_with(new).clone()
     }
 }

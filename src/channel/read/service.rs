@@ -35,6 +35,8 @@ impl Service {
     ) -> Result<T, ApiError> {
         let began = Instant::now();
         let answer = request.await;
+        // The wait for a turn is not part of the request.
+        let began = self.handle.turns.waited_until().map_or(began, |waited| began.max(waited));
         self.metrics.asked(endpoint, began.elapsed(), answer.as_ref().err().map(ApiError::kind));
         answer
     }

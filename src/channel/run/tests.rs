@@ -24,6 +24,7 @@ use api::{ApiError, Page};
 use ledger::testing::{Disk, Gate, Write};
 use ledger::{Effects, Lease, Ledger, Ledgers};
 use net::retry::RetryPolicy;
+use net::turns::Rate;
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use proof::verify::{Address, SignerSet, Verifier};
 use record::ChannelRef;
@@ -263,6 +264,28 @@ async fn a_channel_that_waits_for_memory_reports_it() {
     drop(held);
     waiting.await;
     assert_eq!(activity(), Activity::Reading);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_waits_for_its_turn_reports_it_and_the_service_is_not_silent() {
+    let handles = Handles::default();
+    handles.turns.limit(Some(Rate { requests: 1, per: Duration::from_secs(3600) }));
+    let [handle, other] = [7, 8].map(|id| handles.of(ChannelId(Uuid::from_u128(id))));
+    let _on_board = RunOnBoard::begin(&handle, &"c".into());
+    let status = || handle.board().status(&settings().channel, &[], &handle.pauses(), &Ledger::default());
+    // The poll began long ago, but was not sent yet.
+    let long_ago = Arc::new(std::time::Instant::now().checked_sub(Duration::from_secs(60)).unwrap());
+    handle.board().begin_plan(&settings());
+    handle.board().poll_begins(&long_ago);
+    assert!(status().unanswered_seconds.is_some());
+    other.turns.turn().await;
+    let mut waiting = Box::pin(handle.turns.turn());
+    assert!(waiting.as_mut().now_or_never().is_none());
+    assert_eq!((status().activity, status().unanswered_seconds), (Activity::AwaitingTurn, None));
+    handle.board().report(Activity::Idle);
+    assert_eq!(status().activity, Activity::AwaitingTurn);
+    waiting.await;
+    assert_eq!((status().activity, status().unanswered_seconds), (Activity::Idle, None));
 }
 
 const EVERY: Duration = Duration::from_secs(5);

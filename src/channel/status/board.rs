@@ -24,6 +24,7 @@ use crate::verify::expect::Expect;
 use api::Page;
 use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
 use net::memory::ChannelMemory;
+use net::turns::Caller;
 use proof::event::Offset;
 use proof::verify::Address;
 use record::ChannelRef;
@@ -60,6 +61,7 @@ pub struct Board {
     /// When each poll in progress was sent. The polls own these times.
     asked: Vec<Weak<Instant>>,
     memory: Arc<ChannelMemory>,
+    turns: Arc<Caller>,
     pub(crate) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
 
@@ -73,9 +75,9 @@ pub(crate) struct LaneBoard {
 }
 
 impl Board {
-    /// Creates the board of a channel with this memory account.
-    pub(crate) fn of(memory: Arc<ChannelMemory>) -> Self {
-        Self { memory, ..Self::default() }
+    /// Creates the board of a channel with this memory account and these turns.
+    pub(crate) fn of(memory: Arc<ChannelMemory>, turns: Arc<Caller>) -> Self {
+        Self { memory, turns, ..Self::default() }
     }
 
     /// Returns the channel's current status, with the lanes of these sinks. The durable facts are read from `ledger`.
@@ -84,7 +86,7 @@ impl Board {
         if status.activity == Activity::Stopped && pauses.paused.channel.is_some() {
             status.activity = Activity::Paused;
         }
-        self.awaiting_memory(&mut status.activity);
+        self.show_wait(&mut status.activity);
         let newest = self.reaches(sinks, ledger);
         let lanes: Vec<_> = sinks.iter().map(|sink| self.lane_status(sink, newest, pauses, ledger)).collect();
         let slowest = lanes.iter().max_by_key(|lane| lane.lag_events);
@@ -136,14 +138,20 @@ impl Board {
     }
 
     /// Returns the start of the service's silence, for an unanswered poll that was sent at `asked`. Normally this is `asked`.
-    /// It is later if another poll was answered later, or if the channel waited for memory until later.
+    /// It is later if another poll was answered later, or if the channel waited for memory or for a turn until later.
     fn silent_since(&self, asked: Instant) -> Instant {
-        [self.answered, self.memory.waited_until()].into_iter().flatten().fold(asked, Instant::max)
+        [self.answered, self.memory.waited_until(), self.turns.waited_until()]
+            .into_iter()
+            .flatten()
+            .fold(asked, Instant::max)
     }
 
-    fn awaiting_memory(&self, activity: &mut Activity) {
-        if *activity == Activity::Reading && self.memory.waits() {
-            *activity = Activity::AwaitingMemory;
+    /// Replaces the activity if the channel waits for memory or for the turn of a request.
+    fn show_wait(&self, activity: &mut Activity) {
+        match activity {
+            Activity::Reading if self.memory.waits() => *activity = Activity::AwaitingMemory,
+            Activity::Reading | Activity::Idle if self.turns.waits() => *activity = Activity::AwaitingTurn,
+            _ => {}
         }
     }
 
@@ -255,7 +263,7 @@ impl Board {
         let LaneStatus { error, mut reading, refill, ahead, .. } =
             lane.map(|lane| lane.status.clone()).unwrap_or_default();
         if let Some(reading) = &mut reading {
-            self.awaiting_memory(reading);
+            self.show_wait(reading);
         }
         // If the sink was already closed when the lane began, the lane has no error of its own.
         let error = error.or_else(|| lane.and(pauses.gone.get(&**sink)).cloned());

@@ -21,6 +21,8 @@ pub enum Condition {
     Behind,
     /// The channel or lane waits for memory.
     AwaitingMemory,
+    /// The channel or lane waits until it may send its next request to the service.
+    AwaitingTurn,
     /// In strict ordering, later events wait for the proof of one event.
     AwaitingProof,
     /// The service gave no usable answer, and the request is repeated.
@@ -80,7 +82,9 @@ impl Condition {
             Self::Ok => Level::Good,
             Self::Elsewhere | Self::SinkPaused | Self::Paused => Level::Aside,
             Self::Behind => Level::Behind,
-            Self::AwaitingMemory | Self::AwaitingProof | Self::Waiting | Self::SinkRetrying => Level::Passing,
+            Self::AwaitingMemory | Self::AwaitingTurn | Self::AwaitingProof | Self::Waiting | Self::SinkRetrying => {
+                Level::Passing
+            }
             Self::NotReady
             | Self::SinkStopped
             | Self::SinkBlocked

@@ -133,6 +133,31 @@ pub(crate) fn report_refusal(handle: &Handle, sink: &Arc<str>, error: &SinkError
     shown.insert(Problem { kind, message, since, times, needs_attention }).clone()
 }
 
+/// A guard for a pause that a sink's target asked for. Until the guard is dropped, the board shows the pause as the lane's
+/// problem, unless the lane has another problem.
+pub(crate) struct PauseOnBoard<'a> {
+    handle: &'a Handle,
+    sink: &'a Arc<str>,
+}
+
+impl<'a> PauseOnBoard<'a> {
+    pub(crate) fn begin(handle: &'a Handle, sink: &'a Arc<str>, left: Duration) -> Self {
+        let message = format!("the target has asked all channels to wait, for {} s more", left.as_secs() + 1);
+        let (kind, since) = (Problem::ASKED_TO_WAIT.to_owned(), Timestamp::now());
+        let problem = Problem { kind, message, since, times: 1, needs_attention: false };
+        handle.board().lane(sink).status.error.get_or_insert(problem);
+        Self { handle, sink }
+    }
+}
+
+impl Drop for PauseOnBoard<'_> {
+    fn drop(&mut self) {
+        if let Some(lane) = self.handle.board().lanes.get_mut(self.sink) {
+            lane.status.error.take_if(|shown| shown.kind == Problem::ASKED_TO_WAIT);
+        }
+    }
+}
+
 /// A guard for a run of a channel. When the guard is dropped, the board shows that the run has ended.
 pub(crate) struct RunOnBoard<'a>(&'a Handle);
 

@@ -9,9 +9,13 @@ use crate::config::reading::{Reported, Section, all};
 use api;
 use net::retry::RetryPolicy;
 use net::secret::Secret;
+use net::turns::Rate;
 
 /// How many events the service can return on one page (spec/wire.md, "Requests").
 const PAGE_LIMIT: std::ops::RangeInclusive<u16> = 1..=200;
+
+/// How many requests per second an operator can allow. Zero is no limit.
+const REQUESTS_PER_SECOND: std::ops::RangeInclusive<u32> = 0..=1000;
 
 /// `[api]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub struct Api {
     pub retry: RetryPolicy,
     /// The wait for new events after all events were read. Never zero.
     pub idle_wait: Duration,
+    /// The maximum rate of requests, for all channels and instances together. `None` is no limit.
+    pub rate: Option<Rate>,
 }
 
 impl Api {
@@ -46,8 +52,13 @@ impl Api {
             page_limit: api.required("page_limit", whole_number(PAGE_LIMIT)),
             retry: api.retry_waits(["2s", "60s"]),
             idle_wait: api.required("idle_wait", positive_duration),
+            rate: api.required("requests_per_second", whole_number(REQUESTS_PER_SECOND)).map(rate),
         })
     }
+}
+
+fn rate(requests: u32) -> Option<Rate> {
+    (requests > 0).then_some(Rate { requests, per: Duration::from_secs(1) })
 }
 
 fn base_url(text: &str) -> Result<Url, String> {

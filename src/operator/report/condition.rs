@@ -56,6 +56,7 @@ fn of_activity(activity: &Activity) -> Condition {
         Activity::Paused => Condition::Paused,
         Activity::Elsewhere { .. } => Condition::Elsewhere,
         Activity::AwaitingMemory => Condition::AwaitingMemory,
+        Activity::AwaitingTurn => Condition::AwaitingTurn,
         Activity::AwaitingProof { .. } => Condition::AwaitingProof,
         Activity::Waiting { error } if error.needs_attention => Condition::Blocked,
         Activity::Waiting { .. } => Condition::Waiting,

@@ -191,6 +191,7 @@ fn of_activity(activity: &Activity) -> Option<NotReady> {
         | Activity::Paused
         | Activity::Reading
         | Activity::AwaitingMemory
+        | Activity::AwaitingTurn
         | Activity::Delivering
         | Activity::Idle
         | Activity::Elsewhere { .. }

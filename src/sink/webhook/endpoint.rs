@@ -1,25 +1,27 @@
 //! The endpoint that events are posted to: its clients, its known limits, and the requests to it. Requests are signed,
 //! compressed, traced and counted.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::io::{self, Read};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use flate2::bufread::GzEncoder;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Request, Response, StatusCode};
-use tokio::sync::Mutex;
-use tokio::time;
 use url::Url;
 
 use super::response::{self, RefusalScope, RequestRefusal};
-use super::settings::{Rate, WebhookSettings};
+use super::settings::WebhookSettings;
 use super::token::Tokens;
 use crate::{Compression, Fault, LaneRef, Sink, SinkError, blocking};
 use net::http;
+use net::tasks::lock;
+use net::turns::{Caller, Turn, Turns};
+use proof::event::ChannelId;
 use record::UrlSuffix;
 use telemetry::metrics::Metrics;
 use telemetry::trace::RequestSpan;
@@ -44,7 +46,9 @@ pub struct Webhook {
     /// the endpoint accepts a batch of this size.
     pub(super) most: AtomicUsize,
     tokens: Option<Tokens>,
-    pub(super) pace: Option<Pace>,
+    /// The turns of the requests of all lanes.
+    pub(super) turns: Arc<Turns>,
+    callers: Mutex<HashMap<ChannelId, Arc<Caller>>>,
     metrics: Metrics,
 }
 
@@ -66,6 +70,10 @@ pub(super) struct Offer<'a> {
 impl<'a> Offer<'a> {
     pub(super) fn of(lane: &'a LaneRef) -> Self {
         Self { lane, has_turn: AtomicBool::new(true) }
+    }
+
+    pub(super) fn has_turn(&self) -> bool {
+        self.has_turn.load(Ordering::Relaxed)
     }
 }
 
@@ -92,9 +100,12 @@ impl Webhook {
             let client = build(&oauth2.token_url, HeaderMap::new(), usize::MAX)?;
             Ok::<_, SinkError>(Tokens::new(oauth2.clone(), client, settings.timeout))
         });
+        let turns = Arc::<Turns>::default();
+        turns.limit(settings.rate);
         Ok(Self {
             tokens: tokens.transpose()?,
-            pace: settings.rate.map(Pace::new),
+            turns,
+            callers: Mutex::default(),
             client,
             fresh,
             settings,
@@ -237,9 +248,8 @@ impl Webhook {
         mut request: Request,
         resends: u32,
     ) -> reqwest::Result<Response> {
-        if !offer.has_turn.swap(false, Ordering::Relaxed) {
-            self.pace().await;
-        }
+        let has_turn = offer.has_turn.swap(false, Ordering::Relaxed);
+        let turn = if has_turn { Turn::now() } else { self.caller(offer.lane).turn().await };
         let span = RequestSpan::begin("POST", &self.settings.url, || self.settings.shown_url(), resends);
         if let Some(traceparent) = span.traceparent().and_then(|traceparent| traceparent.try_into().ok()) {
             request.headers_mut().insert("traceparent", traceparent);
@@ -247,12 +257,32 @@ impl Webhook {
         let began = Instant::now();
         let answer = client.execute(request).await;
         match &answer {
-            Ok(answer) => span.answered(answer.status().as_u16()),
+            Ok(answer) => {
+                span.answered(answer.status().as_u16());
+                self.note_pause(turn, answer);
+            }
             Err(error) => span.failed(response::kind(error)),
         }
         let status = answer.as_ref().ok().map(Response::status);
         self.metrics.webhook_asked(&offer.lane.sink, began.elapsed(), status);
         answer
+    }
+
+    /// The turns of a lane.
+    pub(super) fn caller(&self, lane: &LaneRef) -> Arc<Caller> {
+        lock(&self.callers).entry(lane.channel.id).or_insert_with(|| Caller::of(&self.turns)).clone()
+    }
+
+    /// Makes all lanes wait if the endpoint has asked for a pause.
+    fn note_pause(&self, turn: Turn, answer: &Response) {
+        let asked = http::retry_after(answer.headers());
+        match answer.status() {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE if asked.is_some() => {
+                self.turns.refused(turn, asked);
+            }
+            StatusCode::TOO_MANY_REQUESTS => {}
+            _ => self.turns.accepted(turn),
+        }
     }
 
     /// A request without a body, with an access token if one is configured.
@@ -290,26 +320,6 @@ impl Webhook {
         said.to_lowercase().contains("certificate").then_some(
             "its answer mentions a certificate: if it asks for a client certificate, set client_certificate_file",
         )
-    }
-}
-
-/// The rate limit for the requests of all channels. Turns are at least a fixed interval apart, in the order in which they
-/// were requested. Unused turns do not accumulate: no burst follows a pause. A wait that is dropped uses no turn.
-#[derive(Debug)]
-pub(super) struct Pace {
-    interval: Duration,
-    next: Mutex<time::Instant>,
-}
-
-impl Pace {
-    pub(super) fn new(rate: Rate) -> Self {
-        Self { interval: rate.per / rate.requests.max(1), next: Mutex::new(time::Instant::now()) }
-    }
-
-    pub(super) async fn turn(&self) {
-        let mut next = self.next.lock().await;
-        time::sleep_until(*next).await;
-        *next = time::Instant::now() + self.interval;
     }
 }
 

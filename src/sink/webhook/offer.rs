@@ -8,7 +8,7 @@
 //!
 //! * **The events of a subject arrive in order.** The events of one type that have no subject arrive in order too.
 //! * **A refused event stops only its own queue.** If a refusal concerns the endpoint itself, no further request is
-//!   started.
+//!   started. The same applies if the endpoint asks another lane for a pause.
 //! * **An event that arrived is not posted again,** even if it comes after a refused event.
 //! * **A batch that takes too long becomes smaller.** The endpoint may have processed its events, so the same batch is not
 //!   repeated again and again.
@@ -34,7 +34,7 @@ use uuid::Uuid;
 use super::endpoint::{Offer, Post, Webhook};
 use super::response::{RefusalScope, RequestRefusal};
 use super::settings::Dispatch;
-use crate::{Delivery, LaneRef, SinkError, Undelivered};
+use crate::{Delivery, Fault, LaneRef, SinkError, Undelivered};
 use proof::event::{EventKey, Offset};
 use record::{Field, Message};
 
@@ -83,6 +83,9 @@ impl Webhook {
         while let Some(events) = queue.pop_front() {
             if stop.load(Ordering::Relaxed) {
                 break;
+            }
+            if self.turns.pause().is_some() && !offer.has_turn() {
+                return (arrived, Some((events[0].offset(), asked_to_wait())));
             }
             let post = self.settings.dispatch.post(events);
             let (bytes, largest) = (post.body.len(), self.largest.load(Ordering::Relaxed));
@@ -209,6 +212,12 @@ fn joined(events: &[Message]) -> Bytes {
         return Bytes::from([&*bodies.join(&b"\n"[..]), b"\n"].concat());
     }
     Bytes::from([b"[", &*bodies.join(&b","[..]), b"]"].concat())
+}
+
+/// The endpoint has asked another lane for a pause. The lane waits for the end of the pause before its next offer.
+fn asked_to_wait() -> SinkError {
+    let message = "the endpoint has asked all requests to wait".to_owned();
+    SinkError::Refused { message, retry_after: None, fault: Fault::Target }
 }
 
 /// The weight of an error: the error with the highest weight decides how the lane continues.

@@ -10,6 +10,7 @@ use super::signature::SigningKeys;
 use super::token::OAuth2;
 use crate::Compression;
 use net::http::Connection;
+pub use net::turns::Rate;
 use record::UrlSuffix;
 
 /// Shown instead of a part of the URL that may be a secret.
@@ -60,15 +61,6 @@ pub enum Dispatch {
         /// How long to wait for more events if a batch is not full.
         wait: Duration,
     },
-}
-
-/// A number of requests per duration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// The number of requests. At least one.
-    pub requests: u32,
-    /// The duration. Never zero.
-    pub per: Duration,
 }
 
 impl Default for Dispatch {

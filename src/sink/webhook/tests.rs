@@ -25,7 +25,7 @@ use record::Message;
 use telemetry::metrics::Metrics;
 
 mod batches;
-mod pace;
+mod pause;
 mod subjects;
 
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,5 +1,7 @@
 //! Instances share the channels evenly. If an instance dies, another one takes over its channels.
 
+use std::time::{Duration, Instant};
+
 use super::{instance, offsets, service, until};
 use crate::support::{Database, Receiver, deliverable};
 
@@ -29,4 +31,24 @@ async fn two_instances_share_the_channels_and_one_takes_over_when_the_other_is_k
         let found = offsets(&receiver, &format!("c{channel}"));
         assert_eq!(found, deliverable(&simulator, channel), "no event is lost or repeated, and the order is right");
     }
+}
+
+#[tokio::test]
+async fn two_instances_share_the_rate_of_requests() {
+    const RATE: u64 = 10;
+    let Some(database) = Database::new().await else { return };
+    let (simulator, receiver) = (service(CHANNELS, 5).await, Receiver::start().await);
+    let of = |name| instance(name, &simulator, &database, &receiver).with("api.requests_per_second", RATE);
+    let (one, other) = (of("a"), of("b"));
+    let (mut one, other) = (one.start(), other.start());
+    let shares = "select count(*) from channeld.channels where owner is not null group by owner";
+    until(&database, "the channels are shared evenly", shares, &[2, 2]).await;
+
+    let requests = || simulator.requests().poll + simulator.requests().search + simulator.requests().event;
+    let (began, before) = (Instant::now(), requests());
+    one.until("many requests are sent", |_| requests() >= before + 8 * RATE).await;
+    // The instances would need half of this time if each of them used the whole rate.
+    assert!(began.elapsed() >= Duration::from_secs(7), "{:?}", began.elapsed());
+    one.stop().await;
+    other.stop().await;
 }

@@ -48,7 +48,7 @@ impl Lane {
     /// delivery has failed.
     pub(super) async fn ready(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         // If `stop` fires, this wait ends early, and the next statement returns `Stopped`.
-        let _ = stop.run_until_cancelled(self.settings.sink.pace()).await;
+        let _ = stop.run_until_cancelled(self.turn()).await;
         self.until_active(stop).await?;
         if self.confirmed.is_some() && !self.is_sure {
             self.resume(stop).await?;

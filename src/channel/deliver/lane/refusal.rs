@@ -10,7 +10,7 @@ use tracing::{debug, error, info, warn};
 use crate::deliver::lane::{Halt, Lane};
 use crate::error::ChannelError;
 use crate::status::Pauses;
-use crate::status::reporter::report_refusal;
+use crate::status::reporter::{PauseOnBoard, report_refusal};
 use ledger::{DEAD_LETTERS, DeadLetter, DeadLetterFacts};
 use net::Chain;
 use proof::event::EventKey;
@@ -45,6 +45,16 @@ impl Lane {
             tokio::select! { biased; _ = stop.run_until_cancelled(sleep(wait)) => {} () = handle.sink_resumed(sink) => {} }
         }
         self.until_active(stop).await
+    }
+
+    /// Waits until the sink allows the next delivery. If the target has asked all channels to wait, an operator can end this
+    /// wait by resuming the sink.
+    pub(super) async fn turn(&self) {
+        let (handle, sink) = (&self.shared.channel.handle, &self.settings.name);
+        let turn = self.settings.sink.pace(&self.identity);
+        let Some(left) = self.settings.sink.pause() else { return turn.await };
+        let _shown = PauseOnBoard::begin(handle, sink, left);
+        tokio::select! { biased; () = turn => {} () = handle.sink_resumed(sink) => {} }
     }
 
     /// Waits while the sink is paused or gone. Returns `Halt::Stopped` if `stop` fires or the lease is lost.

@@ -177,6 +177,9 @@ pub(super) fn described(of: &Activity, now: Timestamp) -> String {
 fn activity(activity: &Activity, now: Timestamp) -> (String, String) {
     let detail = match activity {
         Activity::AwaitingProof { offset } => format!("of the event at {offset}"),
+        Activity::AwaitingTurn => {
+            "for the next request: see api.requests_per_second, or the service has limited the request rate".to_owned()
+        }
         Activity::AwaitingMemory => "until memory is free: see limits.memory".to_owned(),
         Activity::Elsewhere { owner: Some(owner) } => format!("in instance {owner}"),
         Activity::Elsewhere { owner: None } => "no instance owns it".to_owned(),
