@@ -12,6 +12,7 @@
 //! | `tables` | one file for each table: reads its keys, and describes the settings for `channeld check` |
 //! | `partial` | loads a part of the configuration, for commands that need only this part |
 //! | `descriptors` | how many files and connections a configuration can need |
+//! | `published` | the part that an instance publishes to the instances that share its state |
 //! | `effective`, `settings_list` | the values in effect with their origins; how `channeld check` prints settings |
 //! | `schema`, `edit` | the JSON Schema of the file; changes to the operator's file |
 //!
@@ -33,6 +34,7 @@ mod effective;
 mod key;
 mod partial;
 mod problem;
+mod published;
 mod reading;
 mod schema;
 pub mod settings_list;

@@ -183,9 +183,8 @@ impl Daemon {
         metrics.show(ledgers.leases_lost.clone());
         metrics.show(logs.queue.lost.clone());
         metrics.config_in_force();
-        let sharing = ledgers.store.clone().membership().map(|membership| {
-            Sharing::begin(membership, config.channels.iter().map(|channel| channel.channel.id).collect())
-        });
+        let sharing =
+            ledgers.store.clone().membership().map(|membership| Sharing::begin(membership, config.published()));
         let processors = Arc::<Processors>::default();
         let parts = SharedParts::new(ledgers, processors.clone(), metrics.clone(), traces);
         let (sinks, channels) = assembly::assemble(config, None, &parts)?;
@@ -274,7 +273,7 @@ impl Daemon {
     fn follow(&mut self, channels: Vec<Arc<Channel>>) {
         self.channels = channels;
         if let Some(sharing) = &self.sharing {
-            sharing.configure(&self.channels);
+            sharing.configure(self.loaded.config.published());
         }
         self.follow_work();
     }

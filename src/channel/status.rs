@@ -97,8 +97,8 @@ pub struct ChannelStatus {
     /// A description of the last of the answers that `polls_in_vain` counts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub shown_in_vain: String,
-    /// The number of events that needed a proof and were rejected, since the last verified event and under the current
-    /// configuration.
+    /// The number of distinct events that needed a proof and were rejected, since the last verified event and under the
+    /// current configuration. At most 1,000.
     #[serde(default)]
     pub rejected_in_a_row: u32,
     /// The reason for the last of the rejections that `rejected_in_a_row` counts.
@@ -385,6 +385,8 @@ impl Problem {
     pub const FAR_ABOVE: &str = "far-above";
     /// The kind of the error that a channel never had a verified event but has many rejected events.
     pub const NONE_VERIFIED: &str = "none-verified";
+    /// The kind of the error that the recorded state of the channel cannot be read.
+    pub const STATE_NOT_READABLE: &str = "state-not-readable";
     /// The kind of the error that an answer does not fit into the memory.
     pub const TOO_LONG: &str = "too-long";
     /// The kind of the problem that a sink's target has asked all channels to wait.

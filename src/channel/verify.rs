@@ -317,7 +317,7 @@ impl Stage<'_> {
             // The board does not count this rejection, because the proof is valid, although it belongs to an event of another
             // channel.
             if reason != RejectionReason::ProofOfChannel {
-                handle.board().rejected(reason);
+                handle.board().rejected(EventKey { offset, id }, reason);
             }
             metrics.unknown_signers(strangers);
             let (event_id, trace_id) = (id.map(display), self.trace.map(display));

@@ -25,6 +25,7 @@ use crate::daemon::membership::Sharing;
 use crate::daemon::{open_blocking, open_ledgers};
 use cluster::Peers;
 use ledger::store::Store;
+use ledger::store::shared::Configured;
 use ledger::{Ledgers, StateError};
 use net::Chain;
 use operator::{Operations, Request};
@@ -127,7 +128,7 @@ pub(super) async fn visit<T>(
 ) -> Result<T, CommandError> {
     let store = open_blocking(open).await.map_err(|error| unreachable(&Chain(&error).to_string()))?;
     let Some(membership) = store.clone().membership() else { return Err(unreachable("instances do not share it")) };
-    let sharing = Sharing::begin(membership, [].into());
+    let sharing = Sharing::begin(membership, Configured::default());
     let peers = sharing.peers.clone();
     let worked = match arrived(&peers).await {
         Ok(()) => work(store, peers).await,

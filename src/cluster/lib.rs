@@ -19,9 +19,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::field::display;
 use tracing::{debug, info, warn};
 
-use ledger::store::shared::{ClusterView, InstanceId, Membership};
+use ledger::store::shared::{ClusterView, Configured, InstanceId, Membership, UnreadableRow};
 use net::Chain;
 use plan::{Plan, plan};
 use proof::event::ChannelId;
@@ -42,7 +44,7 @@ const STABLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Member {
     membership: Arc<dyn Membership>,
-    configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>,
+    configured: watch::Receiver<Arc<Configured>>,
     seen: watch::Sender<ClusterState>,
     /// The channels that this instance is releasing.
     releasing: BTreeSet<ChannelId>,
@@ -51,6 +53,8 @@ pub struct Member {
     unworked: BTreeMap<ChannelId, u64>,
     /// The live instances, and when this set last changed.
     live: (Vec<InstanceId>, Instant),
+    /// The unreadable rows at the last heartbeat.
+    unreadable: BTreeSet<UnreadableRow>,
 }
 
 /// The state of the cluster as this instance sees it, and the channels that it should run.
@@ -66,10 +70,11 @@ pub struct ClusterState {
 
 impl Member {
     /// Creates a member for this instance. The instance joins the cluster when [`run`](Self::run) is called.
-    pub fn new(membership: Arc<dyn Membership>, configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>) -> Self {
+    pub fn new(membership: Arc<dyn Membership>, configured: watch::Receiver<Arc<Configured>>) -> Self {
         let live = (Vec::new(), Instant::now());
         let (releasing, unworked) = (BTreeSet::new(), BTreeMap::new());
-        Self { membership, configured, seen: watch::Sender::default(), releasing, unworked, live }
+        let (seen, unreadable) = (watch::Sender::default(), BTreeSet::new());
+        Self { membership, configured, seen, releasing, unworked, live, unreadable }
     }
 
     /// Returns a receiver of the current and future states of the cluster.
@@ -86,17 +91,27 @@ impl Member {
                 self.lose_all();
             }
             let configured = self.configured.borrow_and_update().clone();
-            let beat = timeout(every, self.membership.beat(&configured)).await;
+            let beat = timeout(every, self.beat(&configured)).await;
             match beat {
                 Ok(Ok(view)) => {
-                    let unworked = self.look(view, &configured, stop.is_cancelled());
+                    let unworked = self.look(view, &configured.channels, stop.is_cancelled());
                     // If the release fails, the next heartbeat finds the same channels again.
                     let _ = timeout(every, self.give_up(unworked)).await;
                 }
-                Ok(Err(error)) => self.fail(Chain(&error).to_string()),
+                Ok(Err(trouble)) => self.fail(trouble),
                 Err(_) => self.fail(format!("the state's database has not answered for {every:?}")),
             }
             self.wait(next).await;
+        }
+    }
+
+    /// Sends a heartbeat. It runs in a task of its own, so that a panic fails only this heartbeat.
+    async fn beat(&self, configured: &Arc<Configured>) -> Result<ClusterView, String> {
+        let (membership, configured) = (self.membership.clone(), configured.clone());
+        let beating = tokio::spawn(async move { membership.beat(&configured).await });
+        match AbortOnDropHandle::new(beating).await {
+            Ok(beat) => beat.map_err(|error| Chain(&error).to_string()),
+            Err(panic) => Err(format!("the heartbeat failed because of a defect: {panic}")),
         }
     }
 
@@ -154,6 +169,11 @@ impl Member {
         is_stopping: bool,
     ) -> BTreeMap<ChannelId, u64> {
         let me = self.membership.me();
+        for UnreadableRow { channel, what } in view.unreadable.difference(&self.unreadable) {
+            let channel = channel.map(display);
+            warn!(target: ALWAYS, channel, what, "a row of the state's database cannot be read");
+        }
+        self.unreadable.clone_from(&view.unreadable);
         let sharing = || view.instances.iter().filter(|(_, instance)| instance.shares());
         let live: Vec<_> = sharing().map(|(id, _)| *id).collect();
         if live != self.live.0 {

@@ -59,8 +59,7 @@ fn claims(view: &ClusterView, me: InstanceId, owned: &mut Counts, too_long: Dura
         let Ownership::Orphaned { since } = owner else { continue };
         let Some(next) = fewest(owned, view, channel) else { continue };
         *owned.entry(next).or_default() += 1;
-        let is_configured = || view.instances.get(&me).is_some_and(|mine| mine.channels.contains(channel));
-        if next == me || *since >= too_long && is_configured() {
+        if next == me || *since >= too_long && view.may_claim(me, *channel) {
             claims.push(*channel);
         }
     }
@@ -80,10 +79,10 @@ fn releases(view: &ClusterView, me: InstanceId, owned: &mut Counts) -> Vec<Chann
     releases
 }
 
-/// Returns the instance with the fewest channels among the instances that configure this channel. Ties are broken
+/// Returns the instance with the fewest channels among the instances that may claim this channel. Ties are broken
 /// differently for each channel.
 fn fewest(owned: &Counts, view: &ClusterView, channel: &ChannelId) -> Option<InstanceId> {
-    let candidates = view.instances.iter().filter(|(_, it)| it.channels.contains(channel)).map(|(id, _)| *id);
+    let candidates = view.instances.keys().copied().filter(|id| view.may_claim(*id, *channel));
     candidates.min_by_key(|id| (owned[id], id.as_u128() ^ channel.0.as_u128()))
 }
 

@@ -21,31 +21,38 @@ struct Shared {
     /// The channels that this process has claimed.
     claimed: BTreeSet<ChannelId>,
     term: LeaseTerm,
+    /// Whether the next heartbeat panics.
+    panics: Mutex<bool>,
 }
 
 impl Shared {
     fn new(claimed: BTreeSet<ChannelId>) -> Arc<Self> {
-        let instance = |name: &str| Instance { name: name.to_owned(), channels: channels() };
+        let instance = |name: &str| Instance { name: name.to_owned(), joined: 0, configured: configured() };
         let owned = Ownership::Owned { by: ME, epoch: 7 };
         let view = ClusterView {
-            held_back: BTreeMap::new(),
             instances: [(ME, instance("me")), (OTHER, instance("other"))].into(),
             channels: channels().iter().map(|channel| (*channel, owned.clone())).collect(),
+            ..ClusterView::default()
         };
-        Arc::new(Self { view: Mutex::new(view), claimed, term: LeaseTerm::default() })
+        let (term, panics) = (LeaseTerm::default(), Mutex::default());
+        Arc::new(Self { view: Mutex::new(view), claimed, term, panics })
     }
 
     /// Runs the membership for some time. Returns the number of channels that this instance then owns.
     async fn owned_after(self: &Arc<Self>, time: Duration) -> usize {
-        let (_configured, configured) = watch::channel(channels());
+        let (_configured, configured) = watch::channel(configured());
         let member = Member::new(self.clone(), configured);
         let _ = timeout(time, member.run(CancellationToken::new())).await;
         lock(&self.view).owned_by(ME).count()
     }
 }
 
-fn channels() -> Arc<BTreeSet<ChannelId>> {
-    Arc::new((0..4).map(|channel| ChannelId(Uuid::from_u128(channel))).collect())
+fn channels() -> BTreeSet<ChannelId> {
+    (0..4).map(|channel| ChannelId(Uuid::from_u128(channel))).collect()
+}
+
+fn configured() -> Arc<Configured> {
+    Arc::new(Configured { channels: channels(), ..Configured::default() })
 }
 
 #[async_trait]
@@ -62,7 +69,9 @@ impl Membership for Shared {
         &self.term
     }
 
-    async fn beat(&self, _: &Arc<BTreeSet<ChannelId>>) -> Result<ClusterView, StateError> {
+    async fn beat(&self, _: &Arc<Configured>) -> Result<ClusterView, StateError> {
+        let panics = std::mem::take(&mut *lock(&self.panics));
+        assert!(!panics, "a defect");
         self.term.prolong(LeaseTerm::now(), LEASE);
         Ok(lock(&self.view).clone())
     }
@@ -110,6 +119,21 @@ async fn the_heartbeat_releases_idle_channels_that_others_should_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_running_channel_is_released_by_its_own_task() {
-    let shared = Shared::new((*channels()).clone());
+    let shared = Shared::new(channels());
     assert_eq!(shared.owned_after(STABLE + LEASE).await, 4, "the heartbeat releases none of them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_that_panics_is_reported_and_the_next_one_succeeds() {
+    let shared = Shared::new(channels());
+    *lock(&shared.panics) = true;
+    let (_configured, configured) = watch::channel(configured());
+    let member = Member::new(shared.clone(), configured);
+    let mut seen = member.seen();
+    let checking = async {
+        let failed = seen.wait_for(|seen| seen.trouble.is_some()).await.unwrap().trouble.clone().unwrap();
+        assert!(failed.contains("because of a defect"), "{failed}");
+        assert!(seen.wait_for(|seen| seen.trouble.is_none()).await.is_ok());
+    };
+    tokio::select! { () = checking => {}, () = member.run(CancellationToken::new()) => {} }
 }

@@ -10,9 +10,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use channel::Channel;
 use cluster::{ClusterState, Member, Peers};
-use ledger::store::shared::Membership;
+use ledger::store::shared::{Configured, Membership};
 use net::turns::Turns;
 use proof::event::ChannelId;
 
@@ -24,26 +23,31 @@ pub(crate) struct Sharing {
     /// Canceled when this instance must not lease any more channels.
     pub(super) stop: CancellationToken,
     pub(crate) peers: Peers,
-    configured: watch::Sender<Arc<BTreeSet<ChannelId>>>,
+    configured: watch::Sender<Arc<Configured>>,
     /// The channels that this instance has to run.
     pub(super) work: BTreeSet<ChannelId>,
     _member: AbortOnDropHandle<()>,
 }
 
 impl Sharing {
-    /// Joins the group with these configured channels. A command that only contacts the other instances passes an empty
-    /// set.
-    pub(crate) fn begin(membership: Arc<dyn Membership>, ids: BTreeSet<ChannelId>) -> Self {
-        let (configured, stop) = (watch::Sender::new(Arc::new(ids)), CancellationToken::new());
+    /// Joins the group with this configuration. A command that only contacts the other instances passes an empty one.
+    pub(crate) fn begin(membership: Arc<dyn Membership>, configured: Configured) -> Self {
+        let (configured, stop) = (watch::Sender::new(Arc::new(configured)), CancellationToken::new());
         let member = Member::new(membership.clone(), configured.subscribe());
         let peers = Peers { seen: member.seen(), membership };
         let task = AbortOnDropHandle::new(tokio::spawn(member.run(stop.clone())));
         Self { stop, peers, configured, work: BTreeSet::new(), _member: task }
     }
 
-    pub(super) fn configure(&self, channels: &[Arc<Channel>]) {
-        let ids: Arc<BTreeSet<_>> = Arc::new(channels.iter().map(|channel| channel.identity.id).collect());
-        self.configured.send_if_modified(|before| std::mem::replace(before, ids.clone()) != ids);
+    pub(super) fn configure(&self, configured: Configured) {
+        let is_new = |before: &mut Arc<Configured>| {
+            let is_new = **before != configured;
+            if is_new {
+                *before = Arc::new(configured);
+            }
+            is_new
+        };
+        self.configured.send_if_modified(is_new);
     }
 
     /// Leaves the group, and releases the remaining leases.

@@ -4,6 +4,7 @@
 //!
 //! * **The failure of one channel affects no other channel.** A channel that no longer exists at the service ends alone. A
 //!   channel that panicked is restarted alone.
+//! * **An unreadable entry stops only its channel.** The channel is tried again until an operator has repaired the entry.
 //! * **A shared failure ends every channel.** If the state cannot be written, or standard output is closed, every channel
 //!   ends after its current batch. An unavailable database server ends no channel: the channels wait for the server. The same
 //!   applies if the machine lacks descriptors, memory or disk space.
@@ -184,6 +185,8 @@ impl Supervisor {
             // A lost lease and an unavailable state are not defects, so the waits after them do not grow.
             ChannelError::Lost => restarts.waits.reset(),
             ChannelError::State(error) if error.may_pass() => restarts.waits.reset(),
+            // An unreadable entry stops only this channel. An operator can repair the entry while the daemon runs.
+            ChannelError::State(StateError::UnreadableEntry { .. }) => {}
             ChannelError::State(_) => {
                 error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: nothing more can be recorded; recorded progress is kept, and the rest is read again at the next start");
                 self.stop.cancel();
@@ -196,6 +199,9 @@ impl Supervisor {
         match &error {
             ChannelError::Lost => {
                 info!(channel = %name, wait_ms, "the channel's lease is lost: the channel is leased again when no other instance owns it");
+            }
+            ChannelError::State(error @ StateError::UnreadableEntry { .. }) => {
+                error!(channel = %name, wait_ms, error = %Chain(error), "the state of the channel cannot be read: the channel is tried again");
             }
             ChannelError::State(error) => {
                 warn!(channel = %name, wait_ms, error = %Chain(error), "the state cannot be read: restarting the channel");

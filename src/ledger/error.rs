@@ -25,9 +25,14 @@ pub enum StateError {
     /// The sled database is damaged. If the mirror `cursors.json` can be read, a new database starts from it.
     #[error("the state database is damaged: {0}")]
     DamagedDatabase(String),
-    /// A stored entry or the mirror cannot be read.
+    /// The store or the mirror contradicts itself.
     #[error("the state is damaged: {0}")]
     Damaged(String),
+    /// An entry of one channel cannot be read. Only this channel stops.
+    #[error(
+        "the entry `{kind}` of the channel in the state, with key \\x{key}, cannot be read: {why}; nothing of the channel is read or delivered until the entry is readable: run the version that wrote it, or restore the state from a backup"
+    )]
+    UnreadableEntry { kind: String, key: String, why: String },
     #[error("the state is closed")]
     Closed,
 }
@@ -53,6 +58,11 @@ impl StateError {
 
     pub(super) fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { doing: doing.into(), source: Arc::new(source) }
+    }
+
+    /// An entry of a channel cannot be read. `key` contains the bytes of its key within the channel.
+    pub(super) fn unreadable_entry(kind: &str, key: &[u8], why: impl std::fmt::Display) -> Self {
+        Self::UnreadableEntry { kind: kind.to_owned(), key: hex::encode(key), why: why.to_string() }
     }
 
     /// The state was written in a format that this version does not know.

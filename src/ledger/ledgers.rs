@@ -14,7 +14,7 @@
 //! Dropping the future of a started commit does not undo the commit. Dropping the [`LeasedLedger`] does not undo it either:
 //! the channel can be claimed again only after the commit has been written.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -22,11 +22,11 @@ use prometheus::IntCounter;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::rules::{Changes, MovedEntry, rekey};
 use crate::store::{CommitOutcome, Lease, Loss, Store};
-use crate::{Commit, Digest, EventLocation, Key, Ledger, Proof, StateError};
+use crate::{Commit, Digest, Entries, EventLocation, Key, Ledger, Proof, StateError};
 use net::Chain;
 use net::tasks::lock;
 use proof::event::ChannelId;
@@ -128,9 +128,11 @@ impl Ledgers {
         channel: ChannelId,
         proofs: usize,
     ) -> Result<Option<LedgerAndProofs>, StateError> {
-        let Some((lease, mut entries)) = self.store.claim(channel).await? else { return Ok(None) };
-        let moves = rekey(&mut entries)?;
-        let (mut ledger, delivered) = Ledger::load(entries, proofs)?;
+        let Some((lease, entries)) = self.store.claim(channel).await? else { return Ok(None) };
+        note_unknown(channel, &entries);
+        // If the ledger is unreadable, nothing is written under the lease. The lease is not released: otherwise the
+        // instances would claim the channel one after another, and each would find that it is unreadable.
+        let (mut ledger, delivered, moves) = load(entries, proofs).inspect_err(|_| lease.lost.cancel())?;
         if !self.migrate(&lease, &mut ledger, moves).await? {
             return Ok(None);
         }
@@ -177,9 +179,7 @@ impl Ledgers {
     /// # Errors
     /// If the store cannot be read.
     pub async fn read(&self, channel: ChannelId) -> Result<Ledger, StateError> {
-        let mut entries = self.store.entries(channel).await?;
-        rekey(&mut entries)?;
-        Ok(Ledger::load(entries, 0)?.0)
+        Ok(load(self.store.entries(channel).await?, 0)?.0)
     }
 
     /// Records that these proofs appeared in a channel. Returns the proofs that appeared in another channel first. See
@@ -200,6 +200,22 @@ impl Ledgers {
     /// Stops writing. Leased ledgers can no longer commit.
     pub async fn close(mut self) {
         self.tasks.shutdown().await;
+    }
+}
+
+/// Returns the ledger of a channel, its delivered proofs, and the entries of version 0.1 that must be moved.
+fn load(mut entries: Entries, proofs: usize) -> Result<(Ledger, Vec<Proof>, Vec<MovedEntry>), StateError> {
+    let moves = rekey(&mut entries)?;
+    let (ledger, delivered) = Ledger::load(entries, proofs)?;
+    Ok((ledger, delivered, moves))
+}
+
+/// Logs the entries that this version does not know.
+fn note_unknown(channel: ChannelId, entries: &Entries) {
+    let kinds: BTreeSet<_> = entries.keys().filter(|key| matches!(key, Key::Other(_))).map(Key::kind).collect();
+    if !kinds.is_empty() {
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        warn!(%channel, kinds, "the state of the channel has entries of unknown kinds, which a newer version wrote: they are kept and have no effect");
     }
 }
 

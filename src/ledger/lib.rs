@@ -40,7 +40,7 @@ pub use ledgers::{
 };
 pub use rules::{
     Blocker, Change, Commit, Confirmed, Contradiction, Cursor, DEAD_LETTERS, DeadLetter, DeadLetterFacts, Digest,
-    Effects, Entries, EventLocation, HISTORY, History, Key, KnownEvent, LATE, Ledger, Pause, Paused, Pending,
+    Effects, Entries, EventLocation, HISTORY, History, Key, KnownEvent, LATE, Ledger, OtherKey, Pause, Paused, Pending,
     PendingEvent, Proof, QUARANTINE, Quarantined, QuarantinedDuplicates, QuarantinedEvent, Refusal, Room,
     ShownWorkflow, SinkName, Summary, Table, Value, WORKFLOWS, WorkflowId,
 };

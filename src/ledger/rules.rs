@@ -16,10 +16,10 @@ pub use entry::{
     Blocker, Confirmed, Cursor, DEAD_LETTERS, DeadLetterFacts, EventLocation, LATE, Pause, Paused, PendingEvent,
     QUARANTINE, Quarantined, QuarantinedDuplicates, Room, ShownWorkflow, SinkName, WORKFLOWS, WorkflowId,
 };
-pub(crate) use entry::{decode, encode};
+pub(crate) use entry::{UnreadableValue, decode, encode};
 pub use history::{Contradiction, Digest, HISTORY, History, KnownEvent, Proof};
 pub(crate) use key::{Changes, MovedEntry, rekey};
-pub use key::{Entries, Key, Table, Value};
+pub use key::{Entries, Key, OtherKey, Table, Value};
 
 use history::{Chunks, digest_from};
 
@@ -49,49 +49,47 @@ impl Ledger {
     /// ledger remembers at most `proofs` of them.
     ///
     /// # Errors
-    /// If an entry cannot be read.
+    /// [`StateError::UnreadableEntry`].
     pub fn load(entries: Entries, proofs: usize) -> Result<(Self, Vec<Proof>), StateError> {
         let mut ledger = Self { proofs: Chunks::remembering(proofs), ..Self::default() };
         let mut delivered = Vec::new();
         for (key, value) in entries {
-            match (key, value) {
-                (Key::Cursor(sink), Value::Bytes(value)) => drop(ledger.cursors.insert(sink, decode(&value)?)),
-                (Key::Confirmed(sink), Value::Bytes(value)) => drop(ledger.confirmed.insert(sink, decode(&value)?)),
-                (Key::Late(event), Value::Bytes(value)) => drop(ledger.late.insert(event, decode(&value)?)),
-                (Key::Quarantined(event), Value::Bytes(value)) => {
-                    ledger.quarantined.insert(event, decode(&value)?);
-                }
-                (Key::Body(event), Value::Size(size)) => {
-                    ledger.late.entry(event).and_modify(|late| late.bytes = size);
-                    ledger.quarantined.entry(event).and_modify(|facts| facts.bytes = size);
-                }
-                (Key::DeadLetter(event, sink), Value::Bytes(value)) => {
-                    ledger.dead_letters.insert((event, sink), decode(&value)?);
-                }
-                (Key::DeadBody(event, sink), Value::Size(size)) => {
-                    ledger.dead_letters.entry((event, sink)).and_modify(|facts| facts.bytes = size);
-                }
-                (Key::History, Value::Bytes(value)) => ledger.history = History::unpack(&value)?,
-                (Key::Asked, Value::Bytes(value)) => ledger.asked = decode(&value)?,
-                (Key::Contradiction, Value::Bytes(value)) => ledger.contradiction = Some(decode(&value)?),
-                (Key::Blocker, Value::Bytes(value)) => ledger.blocker = Some(decode(&value)?),
-                (Key::Paused, Value::Bytes(value)) => ledger.paused = decode(&value)?,
-                (Key::Proofs(number), Value::Bytes(value)) => {
-                    delivered.append(&mut ledger.proofs.load(number, &value)?);
-                }
-                (Key::Workflow(id), Value::Bytes(value)) => drop(ledger.workflows.insert(id, decode(&value)?)),
-                (Key::Version, Value::Bytes(value)) => ledger.version = decode(&value)?,
-                (Key::Summary, _) => {}
-                (key, _) => {
-                    return Err(StateError::Damaged(format!(
-                        "an entry of the table `{}` has a value of the wrong kind",
-                        <&str>::from(Table::from(&key))
-                    )));
-                }
-            }
+            ledger.add(&key, value, &mut delivered).map_err(|error| key.unreadable(error))?;
         }
         ledger.shown_before = ledger.held_back(|_| None);
         Ok((ledger, delivered))
+    }
+
+    /// Adds an entry from the store. Proofs are added to `delivered`.
+    fn add(&mut self, key: &Key, value: Value, delivered: &mut Vec<Proof>) -> Result<(), UnreadableValue> {
+        match (key, value) {
+            (Key::Cursor(sink), Value::Bytes(value)) => drop(self.cursors.insert(sink.clone(), decode(&value)?)),
+            (Key::Confirmed(sink), Value::Bytes(value)) => drop(self.confirmed.insert(sink.clone(), decode(&value)?)),
+            (Key::Late(event), Value::Bytes(value)) => drop(self.late.insert(*event, decode(&value)?)),
+            (Key::Quarantined(event), Value::Bytes(value)) => drop(self.quarantined.insert(*event, decode(&value)?)),
+            (Key::Body(event), Value::Size(size)) => {
+                self.late.entry(*event).and_modify(|late| late.bytes = size);
+                self.quarantined.entry(*event).and_modify(|facts| facts.bytes = size);
+            }
+            (Key::DeadLetter(event, sink), Value::Bytes(value)) => {
+                self.dead_letters.insert((*event, sink.clone()), decode(&value)?);
+            }
+            (Key::DeadBody(event, sink), Value::Size(size)) => {
+                self.dead_letters.entry((*event, sink.clone())).and_modify(|facts| facts.bytes = size);
+            }
+            (Key::History, Value::Bytes(value)) => self.history = History::unpack(&value)?,
+            (Key::Asked, Value::Bytes(value)) => self.asked = decode(&value)?,
+            (Key::Contradiction, Value::Bytes(value)) => self.contradiction = Some(decode(&value)?),
+            (Key::Blocker, Value::Bytes(value)) => self.blocker = Some(decode(&value)?),
+            (Key::Paused, Value::Bytes(value)) => self.paused = decode(&value)?,
+            (Key::Proofs(number), Value::Bytes(value)) => delivered.append(&mut self.proofs.load(*number, &value)?),
+            (Key::Workflow(id), Value::Bytes(value)) => drop(self.workflows.insert(*id, decode(&value)?)),
+            (Key::Version, Value::Bytes(value)) => self.version = decode(&value)?,
+            // A ledger neither changes nor removes entries of an unknown kind, so the store keeps them.
+            (Key::Summary | Key::Other(_), _) => {}
+            _ => return Err(UnreadableValue),
+        }
+        Ok(())
     }
 
     /// Applies a commit and returns the changes that a store must persist.

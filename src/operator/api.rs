@@ -299,6 +299,10 @@ pub enum Refusal {
     /// The operation failed. Status 500.
     #[error("{0}")]
     Failed(String),
+    /// The recorded state of the channel cannot be read. Clients see it as [`Failed`](Self::Failed).
+    #[error("{0}")]
+    #[serde(skip)]
+    Unreadable(String),
     /// Another instance owns the channel. If an operator sent the request, it is forwarded to that instance. If another
     /// instance sent the request, the answer has the status 421 and this text as [`Failed`](Self::Failed).
     #[error("channel {channel} is owned by instance {name}")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 use crate::api::{ChannelEntry, DeadLetter, GetAccounts, GetJourney, Journey, Refusal};
 use crate::configured::{ConfiguredChannel, by_id, find};
@@ -67,12 +68,14 @@ pub struct Operations {
 
 impl Operations {
     /// Returns the results of `list` for the ledger of this channel. If no channel is given, `list` is applied to every
-    /// channel that is configured or has recorded data.
+    /// channel that is configured or has recorded data, except channels whose state is unreadable: the status reports
+    /// them.
     pub(crate) async fn list<T>(
         &self,
         channel: Option<&str>,
         list: impl Fn(&ChannelRef, &Ledger) -> Vec<T>,
     ) -> Result<Vec<ChannelEntry<T>>, Refusal> {
+        let is_one = channel.is_some();
         let channels = if let Some(channel) = channel {
             vec![self.find(channel)?]
         } else {
@@ -82,7 +85,13 @@ impl Operations {
         };
         let mut listed = Vec::new();
         for channel in channels {
-            let ledger = self.ledger(&channel).await?;
+            let ledger = match self.ledger(&channel).await {
+                Err(Refusal::Unreadable(why)) if !is_one => {
+                    warn!(channel = %channel.name, error = why, "a list lacks this channel, because its state cannot be read");
+                    continue;
+                }
+                ledger => ledger?,
+            };
             let found = list(&channel, &lock(&ledger));
             listed.extend(found.into_iter().map(|facts| ChannelEntry::of(&channel, facts)));
         }
@@ -182,6 +191,10 @@ impl From<CommitError> for Refusal {
 
 impl From<StateError> for Refusal {
     fn from(error: StateError) -> Self {
-        Self::Failed(Chain(&error).to_string())
+        let text = Chain(&error).to_string();
+        match error {
+            StateError::UnreadableEntry { .. } => Self::Unreadable(text),
+            _ => Self::Failed(text),
+        }
     }
 }

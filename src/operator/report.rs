@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
@@ -9,7 +10,7 @@ use crate::api::GetStatus;
 use crate::operations::Process;
 use crate::request::ask_others;
 use crate::{ConfiguredChannel, Operations, Refusal};
-use channel::{Activity, ChannelStatus, StoredEvents};
+use channel::{Activity, ChannelStatus, Problem, StoredEvents};
 use cluster::ClusterState;
 use ledger::{Ledger, LostEntries};
 use net::tasks::{joined, lock};
@@ -61,6 +62,15 @@ pub struct Report {
     pub channels: Vec<ChannelStatus>,
 }
 
+/// Where the ledger of a configured channel is.
+enum FoundLedger {
+    Here(Arc<Mutex<Ledger>>),
+    /// Another instance runs the channel.
+    Elsewhere,
+    /// The reason why the channel's state cannot be read.
+    Unreadable(String),
+}
+
 impl Operations {
     /// Returns the status of all instances. If `here` is set, returns only the status of this instance.
     pub(crate) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
@@ -85,24 +95,39 @@ impl Operations {
         let mut ledgers = Vec::with_capacity(self.channels.len());
         for ConfiguredChannel { channel, .. } in &*self.channels {
             let is_elsewhere = seen.as_ref().is_some_and(|seen| seen.is_elsewhere(channel.id, self.daemon.is_some()));
-            ledgers.push(if is_elsewhere { None } else { Some(self.ledger(channel).await?) });
+            ledgers.push(if is_elsewhere {
+                FoundLedger::Elsewhere
+            } else {
+                match self.ledger(channel).await {
+                    Err(Refusal::Unreadable(why)) => FoundLedger::Unreadable(why),
+                    ledger => FoundLedger::Here(ledger?),
+                }
+            });
         }
         let operations = self.clone();
         Ok(joined(spawn_blocking(move || operations.report_of(seen, &ledgers)).await).await)
     }
 
-    /// Builds the report from the ledgers of the configured channels. A channel that runs elsewhere has no ledger here.
-    fn report_of(&self, seen: Option<ClusterState>, ledgers: &[Option<Arc<Mutex<Ledger>>>]) -> Report {
+    /// Builds the report from the ledgers of the configured channels.
+    fn report_of(&self, seen: Option<ClusterState>, ledgers: &[FoundLedger]) -> Report {
         let is_daemon = self.daemon.is_some();
         let mut channels = Vec::with_capacity(self.channels.len());
         let mut duplicates = Vec::with_capacity(self.channels.len());
         for (known, ledger) in self.channels.iter().zip(ledgers) {
             let ConfiguredChannel { channel, sinks, expect, .. } = known;
-            let Some(ledger) = ledger else {
-                let seen = seen.as_ref().expect("only a cluster has channels that run elsewhere");
-                channels.push(elsewhere(channel, seen));
-                duplicates.push(seen.view.held_back.get(&channel.id).cloned().unwrap_or_default());
-                continue;
+            let ledger = match ledger {
+                FoundLedger::Here(ledger) => ledger,
+                FoundLedger::Unreadable(why) => {
+                    channels.push(unreadable(channel, why.clone()));
+                    duplicates.push(Vec::new());
+                    continue;
+                }
+                FoundLedger::Elsewhere => {
+                    let seen = seen.as_ref().expect("only a cluster has channels that run elsewhere");
+                    channels.push(elsewhere(channel, seen));
+                    duplicates.push(seen.view.held_back.get(&channel.id).cloned().unwrap_or_default());
+                    continue;
+                }
             };
             let handle = self.handles.of(channel.id);
             let mut pauses = handle.pauses();
@@ -131,7 +156,7 @@ impl Operations {
         let mut of_cluster = Vec::new();
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
             report.instances = instances(&seen, peers.membership.me(), &self.channels);
-            of_cluster = reasons::of_cluster(&seen, &self.channels);
+            of_cluster = reasons::of_cluster(&seen, peers.membership.me(), &self.channels);
             report.heartbeat_error = seen.trouble;
         }
         report.assess(of_cluster);
@@ -180,6 +205,18 @@ impl Report {
                 None => self.channels.push(channel),
             }
         }
+    }
+}
+
+/// Returns the status of a channel whose recorded state is unreadable. The channel does not run.
+fn unreadable(channel: &ChannelRef, why: String) -> ChannelStatus {
+    let (kind, since) = (Problem::STATE_NOT_READABLE.to_owned(), Timestamp::now());
+    let error = Problem { kind, message: why, since, times: 1, needs_attention: true };
+    ChannelStatus {
+        channel: channel.name.clone(),
+        channel_id: channel.id,
+        activity: Activity::Waiting { error },
+        ..ChannelStatus::default()
     }
 }
 

@@ -14,6 +14,12 @@ use proof::event::{EventKey, Offset};
 /// The maximum number of gaps. The newest gaps are kept, because a service shows only its newest events out of order.
 const MAX_GAPS: usize = 1_000;
 
+/// An offset that is more than this above the previous offset may be a fault of the service.
+pub(crate) const FAR: i64 = 1 << 40;
+
+/// How long a gap below one of the last possible offsets is searched.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     open: Mutex<VecDeque<Gap>>,
@@ -51,6 +57,19 @@ impl Gap {
         self.above < Some(offset) && offset < self.below
     }
 
+    /// Returns whether the gap ends at one of the last possible offsets. Nearly no event can follow there, so the later events
+    /// of the channel appear in the gap. The search for them never ends. Otherwise, a few unsigned events with such offsets
+    /// would silence the channel.
+    fn is_last(below: Offset) -> bool {
+        below.get() > i64::MAX - FAR
+    }
+
+    /// Returns when the search ends in a gap below an offset that was just read. Returns `None` if there is no search.
+    fn ends(below: Offset, settle: Duration) -> Option<Instant> {
+        let time = if Self::is_last(below) { FOR_EVER } else { settle };
+        (!time.is_zero()).then(|| Instant::now() + time)
+    }
+
     /// Returns the parts of the gap that remain without an offset. Returns the whole gap if the offset is not in it.
     fn without(self, offset: Offset) -> impl Iterator<Item = Self> {
         let part = |above, below| Self::between(above, below, self.until, self.time);
@@ -77,8 +96,8 @@ impl Gaps {
     ) {
         let (mut gaps, mut found) = (lock(&self.open), false);
         for (offset, time) in events {
-            let gap = Gap::between(previous, offset, Instant::now() + settle, time);
-            if let Some(gap) = gap.filter(|_| !settle.is_zero()) {
+            let gap = Gap::ends(offset, settle).and_then(|until| Gap::between(previous, offset, until, time));
+            if let Some(gap) = gap {
                 if gaps.len() >= MAX_GAPS {
                     gaps.pop_front();
                 }
@@ -111,12 +130,14 @@ impl Gaps {
 
     /// Finds the gaps at or below `through` in the history. An earlier run may have stopped before their search time ended.
     pub(crate) fn begin(&self, history: &History, through: Option<Offset>, settle: Duration) {
-        if settle.is_zero() {
-            return;
-        }
-        let until = Instant::now() + settle;
         let events = || history.events().filter(|event| Some(event.key.offset) <= through);
-        let gap = |event: &KnownEvent| Gap::between(event.previous, event.key.offset, until, None);
+        let gap = |event: &KnownEvent| {
+            let below = event.key.offset;
+            // The known events in such a gap were found there. The history may have forgotten earlier ones.
+            let found = || events().map(|event| event.key.offset).filter(|offset| *offset < below).max();
+            let above = if Gap::is_last(below) { event.previous.max(found()) } else { event.previous };
+            Gap::between(above, below, Gap::ends(below, settle)?, None)
+        };
         let mut gaps: VecDeque<Gap> = events().filter_map(gap).collect();
         for event in events() {
             gaps = gaps.into_iter().flat_map(|gap| gap.without(event.key.offset)).collect();
@@ -226,6 +247,26 @@ mod tests {
         assert_eq!(open(&gaps), [(5, 7), (1, 3), (3, 5)], "gaps that were not searched are first");
         gaps.looked_at(now + Duration::from_secs(60), Some(offset(1)), offset(4));
         assert_eq!(open(&gaps), [(5, 7), (3, 5)]);
+    }
+
+    #[test]
+    fn the_gap_below_the_last_offsets_is_searched_for_ever_and_is_not_searched_again_from_its_start() {
+        let (gaps, later) = (Gaps::default(), Instant::now() + Duration::from_secs(24 * 3600));
+        let last = offset(i64::MAX);
+        gaps.note(Some(offset(3)), [(last, None)].into_iter(), Duration::ZERO);
+        gaps.looked_at(later, Some(offset(3)), last);
+        gaps.put_off(later);
+        assert!(gaps.take(offset(7)) && !gaps.take(offset(7)));
+        assert_eq!(open(&gaps), [(3, 7), (7, i64::MAX)]);
+
+        let known = |offset, previous| KnownEvent { key: EventKey { offset, id: None }, previous, digest: None };
+        let mut ledger = Ledger::default();
+        let read = Change::Read(vec![known(last, Some(offset(3)))]);
+        ledger.apply(ledger::Commit(vec![read])).unwrap();
+        ledger.apply(ledger::Commit(vec![Change::Appeared(known(offset(7), Some(offset(6))))])).unwrap();
+        let gaps = Gaps::default();
+        gaps.begin(ledger.history(), Some(last), Duration::ZERO);
+        assert_eq!(open(&gaps), [(7, i64::MAX)]);
     }
 
     #[test]

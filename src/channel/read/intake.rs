@@ -32,6 +32,7 @@ use crate::error::{ChannelError, ReadError};
 use crate::late::queue::PROOF_RETRY;
 use crate::read::ahead::{Ahead, ReadRange};
 use crate::read::compare;
+use crate::read::gaps::FAR;
 use crate::read::source::Source;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::status::reporter::{ErrorReporter, LoopPart, StatusReporter};
@@ -46,9 +47,6 @@ use telemetry::trace::Trace;
 /// If the lanes do not accept a batch for this time, the pages that were read ahead are dropped, because other channels may
 /// need the memory. They are read again later.
 const KEPT_AHEAD: Duration = Duration::from_secs(5);
-
-/// An offset that is more than this above the previous offset may be a fault of the service.
-const FAR: i64 = 1 << 40;
 
 /// The interval at which the service is asked for its newest event, because the pages that are read may not contain this
 /// event. The answer also shows whether the newest event is below the events that were already read.
@@ -382,15 +380,17 @@ impl Intake {
     }
 }
 
-/// Removes the highest confirmed event, and all outcomes above it, if this event is far above the previous confirmed event.
-/// Without a previous confirmed event, `position` is compared.
+/// Removes the highest confirmed event, and all other outcomes from its offset on, if this event is far above the previous
+/// confirmed event. Without a previous confirmed event, `position` is compared. Events at one offset do not confirm each
+/// other, because a service can show any number of unsigned events there.
 fn leave_out_far(outcomes: &mut Vec<Disposition>, position: Option<Offset>) -> Option<ReadError> {
     let is_confirmed = |outcome: &Disposition| !matches!(outcome, Disposition::Unconfirmed(_));
     let highest = outcomes.iter().rposition(is_confirmed)?;
-    let before = outcomes[..highest].iter().rfind(|outcome| is_confirmed(outcome));
-    let (at, above) = (outcomes[highest].offset(), before.map(Disposition::offset).or(position)?);
+    let at = outcomes[highest].offset();
+    let before = outcomes[..highest].iter().rfind(|outcome| is_confirmed(outcome) && outcome.offset() < at);
+    let above = before.map(Disposition::offset).or(position)?;
     (at.get() - above.get() > FAR).then(|| {
-        outcomes.truncate(highest);
+        outcomes.retain(|outcome| outcome.offset() < at);
         ReadError::FarAbove { above, at }
     })
 }

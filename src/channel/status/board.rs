@@ -1,6 +1,6 @@
 //! The status board of a channel. Each part of the loop writes its own activity, and an operator reads the whole board.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -25,12 +25,15 @@ use api::Page;
 use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
 use net::memory::ChannelMemory;
 use net::turns::Caller;
-use proof::event::Offset;
+use proof::event::{EventKey, Offset};
 use proof::verify::Address;
 use record::ChannelRef;
 
 /// A poll that takes at most this long never counts as hanging, even if the idle wait is shorter.
 const HANGS: Duration = Duration::from_secs(5);
+
+/// The largest value of `rejected_in_a_row`. It is far above the number of rejections at which a channel is not ready.
+const MAX_REJECTED: usize = 1_000;
 
 /// One channel's status board.
 #[derive(Debug, Default)]
@@ -48,6 +51,8 @@ pub struct Board {
     pub(crate) gaps: Weak<Gaps>,
     /// The comparisons of the service's history with the sinks.
     pub comparisons: Comparisons,
+    /// The events that `rejected_in_a_row` counts. An event can be rejected repeatedly before it is recorded.
+    rejected: BTreeSet<EventKey>,
     /// The `expect` lists of the current plan.
     pub(crate) expect: Arc<Expect>,
     /// When the service last answered a poll.
@@ -158,7 +163,7 @@ impl Board {
     /// Adopts the signers and the `expect` lists of these settings. A signer that was known before keeps the time of its last
     /// signature.
     pub(crate) fn begin_plan(&mut self, settings: &Settings) {
-        self.status.rejected_in_a_row = 0;
+        self.forget_rejected();
         self.expect = settings.verification.expect.clone();
         self.may_be_silent = 3 * settings.idle_wait + settings.retry.wait;
         let signers = &settings.verification.verifier.signers;
@@ -174,14 +179,22 @@ impl Board {
         self.status.signers.iter().filter(|signer| signer.last_seen >= Some(since)).copied().collect()
     }
 
-    /// Records that an event that needed a proof was rejected.
-    pub(crate) fn rejected(&mut self, reason: RejectionReason) {
-        self.status.rejected_in_a_row = self.status.rejected_in_a_row.saturating_add(1);
+    /// Records that an event that needed a proof was rejected. Each event counts once.
+    pub(crate) fn rejected(&mut self, event: EventKey, reason: RejectionReason) {
+        if self.rejected.len() < MAX_REJECTED {
+            self.rejected.insert(event);
+        }
+        self.status.rejected_in_a_row = u32::try_from(self.rejected.len()).unwrap_or(u32::MAX);
         self.status.last_rejection = Some(reason);
     }
 
-    pub(crate) fn verified(&mut self, signers: &[Address], now: i64) {
+    fn forget_rejected(&mut self) {
+        self.rejected.clear();
         self.status.rejected_in_a_row = 0;
+    }
+
+    pub(crate) fn verified(&mut self, signers: &[Address], now: i64) {
+        self.forget_rejected();
         let last_seen = Timestamp::from_second(now).ok();
         let seen = self.status.signers.iter_mut().filter(|known| signers.contains(&known.signer));
         seen.for_each(|known| known.last_seen = last_seen);
@@ -358,4 +371,24 @@ impl Board {
 fn distance(newest: Offset, cursor: Option<Offset>) -> u64 {
     let processed = cursor.map_or(-1, Offset::get);
     u64::try_from(newest.get().saturating_sub(processed)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_that_is_rejected_repeatedly_counts_once() {
+        let mut board = Board::default();
+        let event = |offset| EventKey { offset: Offset::new(offset).unwrap(), id: None };
+        for _ in 0..15 {
+            board.rejected(event(1), RejectionReason::OtherChannel);
+        }
+        assert_eq!(board.status.rejected_in_a_row, 1);
+        board.rejected(event(2), RejectionReason::OtherChannel);
+        assert_eq!(board.status.rejected_in_a_row, 2);
+        board.verified(&[], 0);
+        board.rejected(event(1), RejectionReason::OtherChannel);
+        assert_eq!(board.status.rejected_in_a_row, 1);
+    }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use ledger::store::shared::Instance;
+use ledger::store::shared::{Configured, Instance};
 
 const LEASE: Duration = Duration::from_secs(6);
 
@@ -29,8 +29,9 @@ impl Cluster {
     }
 
     fn join(&mut self, at: usize, channels: &[usize]) {
-        let channels = Arc::new(channels.iter().map(|channel| id(*channel)).collect());
-        self.view.instances.insert(instance(at), Instance { name: at.to_string(), channels });
+        let channels = channels.iter().map(|channel| id(*channel)).collect();
+        let configured = Arc::new(Configured { channels, ..Configured::default() });
+        self.view.instances.insert(instance(at), Instance { name: at.to_string(), joined: 0, configured });
         self.releasing.entry(instance(at)).or_default();
     }
 
@@ -130,7 +131,7 @@ proptest! {
         let mut cluster = Cluster::of(20, &configured);
         cluster.settle();
         for (channel, owner) in &cluster.view.channels {
-            let may_own = |by: &InstanceId| cluster.view.instances[by].channels.contains(channel);
+            let may_own = |by: &InstanceId| cluster.view.instances[by].configured.channels.contains(channel);
             match owner {
                 Ownership::Owned { by, .. } => prop_assert!(may_own(by)),
                 Ownership::Orphaned { .. } => prop_assert!(!cluster.view.instances.keys().any(may_own)),
@@ -164,4 +165,24 @@ fn nothing_is_released_while_instances_change() {
     cluster.join(1, &[0, 1, 2, 3]);
     let gives = |is_stable| plan(&cluster.view, instance(0), &BTreeSet::new(), is_stable, LEASE).release.len();
     assert_eq!((gives(false), gives(true)), (0, 2));
+}
+
+#[test]
+fn an_instance_that_verifies_in_another_way_claims_only_if_no_instance_is_left_that_joined_before_it() {
+    let mut cluster = Cluster::of(4, &[vec![0, 1, 2, 3], vec![0, 1, 2, 3]]);
+    for (at, digest) in [(0, "a"), (1, "b")] {
+        let joined = cluster.view.instances.get_mut(&instance(at)).unwrap();
+        joined.joined = i64::try_from(at).unwrap();
+        let settings = BTreeMap::from([("verification.min_required_signatures".to_owned(), digest.to_owned())]);
+        let channels = joined.configured.channels.iter().map(|channel| (*channel, settings.clone())).collect();
+        Arc::make_mut(&mut joined.configured).settings.channels = channels;
+    }
+    let too_long = LEASE * ORPHANED_LEASES;
+    for owner in cluster.view.channels.values_mut() {
+        *owner = Ownership::Orphaned { since: too_long };
+    }
+    let claims = |cluster: &Cluster, at| plan(&cluster.view, instance(at), &BTreeSet::new(), true, LEASE).claim.len();
+    assert_eq!((claims(&cluster, 0), claims(&cluster, 1)), (4, 0));
+    cluster.view.instances.remove(&instance(0));
+    assert_eq!(claims(&cluster, 1), 4);
 }

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::StateError;
 use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 /// A sink's name in the configuration. The channel and the sink name together identify a lane.
@@ -276,6 +275,12 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Bytes {
     serde_json::to_vec(value).expect("entries have text keys and no value that can fail").into()
 }
 
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StateError> {
-    serde_json::from_slice(bytes).map_err(|_| StateError::Damaged("a stored value cannot be read".to_owned()))
+/// Decodes a value. The error does not quote the value.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, UnreadableValue> {
+    serde_json::from_slice(bytes).map_err(|_| UnreadableValue)
 }
+
+/// A stored value cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its value is damaged, or has the format of another version")]
+pub(crate) struct UnreadableValue;

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::entry::UnreadableValue;
 use super::key::{Changes, Key};
-use crate::StateError;
 use proof::event::{EventId, EventKey, Offset};
 
 /// The number of remembered events of a channel.
@@ -92,11 +92,11 @@ impl History {
         self.events().flat_map(event).collect()
     }
 
-    pub(super) fn unpack(packed: &[u8]) -> Result<Self, StateError> {
+    pub(super) fn unpack(packed: &[u8]) -> Result<Self, UnreadableValue> {
         let (events, rest) = packed.as_chunks::<LENGTH>();
         let events = events.iter().map(unpack_event).collect::<Option<BTreeMap<_, _>>>();
         let events = events.filter(|_| rest.is_empty());
-        events.map(Self).ok_or_else(|| StateError::Damaged("the channel's history cannot be read".to_owned()))
+        events.map(Self).ok_or(UnreadableValue)
     }
 }
 
@@ -154,8 +154,8 @@ impl Chunks {
     }
 
     /// Adds an entry from the store. Must be called in the order of the entry numbers.
-    pub(super) fn load(&mut self, number: u64, value: &[u8]) -> Result<Vec<Proof>, StateError> {
-        let proofs = unpack(value).ok_or_else(|| StateError::Damaged("delivered proofs cannot be read".to_owned()))?;
+    pub(super) fn load(&mut self, number: u64, value: &[u8]) -> Result<Vec<Proof>, UnreadableValue> {
+        let proofs = unpack(value).ok_or(UnreadableValue)?;
         self.numbers.push_back((number, proofs.len()));
         self.proofs += proofs.len();
         Ok(proofs)

@@ -5,6 +5,7 @@
 //! In version 0.1 the keys of events were offsets. The new keys also contain the events' ids. [`rekey`] migrates old keys.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -64,6 +65,17 @@ pub enum Key {
     Contradiction,
     /// [`Ledger::asked`](crate::Ledger::asked).
     Asked,
+    /// An entry of a kind that this version does not know, because a newer version wrote it. The entry is kept as it is.
+    #[strum_discriminants(strum(disabled))]
+    Other(OtherKey),
+}
+
+/// The key of an entry of an unknown kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the texts of a key describe the fields")]
+pub struct OtherKey {
+    pub kind: Arc<str>,
+    pub key: Bytes,
 }
 
 /// The value of an entry, as it is returned when a channel is claimed.
@@ -98,6 +110,14 @@ impl Table {
 }
 
 impl Key {
+    /// The name of the key's table.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Other(other) => &other.kind,
+            known => Table::from(known).into(),
+        }
+    }
+
     /// The bytes of the key within the table and the channel. Numbers are big endian, so the keys of events sort like
     /// their offsets.
     pub fn bytes(&self) -> Vec<u8> {
@@ -121,11 +141,13 @@ impl Key {
             | Self::Asked => Vec::new(),
             Self::Proofs(number) => number.to_be_bytes().to_vec(),
             Self::Workflow(id) => id.to_vec(),
+            Self::Other(other) => other.key.to_vec(),
         }
     }
 
-    /// Parses the bytes of a key of a table.
-    pub(crate) fn parse(table: Table, bytes: &[u8]) -> Result<Self, StateError> {
+    /// Parses the bytes of a key of the table with this name.
+    pub(crate) fn parse(kind: &str, bytes: &[u8]) -> Result<Self, StateError> {
+        let Ok(table) = kind.parse::<Table>() else { return Ok(Self::other(kind, bytes)) };
         let key = match table {
             Table::Cursor => sink(bytes).map(Self::Cursor),
             Table::Late => event_key(bytes).map(Self::Late),
@@ -143,8 +165,18 @@ impl Key {
             Table::Workflow => bytes.try_into().ok().map(Self::Workflow),
             Table::Version => bytes.is_empty().then_some(Self::Version),
             Table::Summary => bytes.is_empty().then_some(Self::Summary),
+            Table::Other => Some(Self::other(kind, bytes)),
         };
-        key.ok_or_else(|| StateError::Damaged("a key cannot be read".to_owned()))
+        key.ok_or_else(|| StateError::unreadable_entry(kind, bytes, "its key has another format"))
+    }
+
+    fn other(kind: &str, bytes: &[u8]) -> Self {
+        Self::Other(OtherKey { kind: kind.into(), key: Bytes::copy_from_slice(bytes) })
+    }
+
+    /// The error that the value of this key cannot be read.
+    pub(crate) fn unreadable(&self, why: impl std::fmt::Display) -> StateError {
+        StateError::unreadable_entry(self.kind(), &self.bytes(), why)
     }
 }
 
@@ -189,18 +221,19 @@ pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<MovedEntry>, StateError
     let mut moves = Vec::new();
     for (key, value) in &*entries {
         let Value::Bytes(value) = value else { continue };
+        let unreadable = |error| key.unreadable(error);
         let with = |old: &EventKey, id: Option<EventId>| EventKey { id, ..*old };
         let (entry, body, new_body) = match key {
             Key::Late(old @ EventKey { id: None, .. }) => {
-                let new = with(old, decode::<PendingEvent>(value)?.event_id);
+                let new = with(old, decode::<PendingEvent>(value).map_err(unreadable)?.event_id);
                 (Key::Late(new), Key::Body(*old), Key::Body(new))
             }
             Key::Quarantined(old @ EventKey { id: None, .. }) => {
-                let new = with(old, decode::<Quarantined>(value)?.event_id);
+                let new = with(old, decode::<Quarantined>(value).map_err(unreadable)?.event_id);
                 (Key::Quarantined(new), Key::Body(*old), Key::Body(new))
             }
             Key::DeadLetter(old @ EventKey { id: None, .. }, sink) => {
-                let new = with(old, decode::<DeadLetterFacts>(value)?.event_id);
+                let new = with(old, decode::<DeadLetterFacts>(value).map_err(unreadable)?.event_id);
                 let body = |event| Key::DeadBody(event, sink.clone());
                 (Key::DeadLetter(new, sink.clone()), body(*old), body(new))
             }

@@ -294,11 +294,12 @@ fn every_key_round_trips_through_bytes() {
         Key::Proofs(7),
         Key::Version,
         Key::Summary,
+        Key::Other(OtherKey { kind: "of-tomorrow".into(), key: Bytes::from_static(b"\0key") }),
     ] {
-        assert_eq!(Key::parse(Table::from(&key), &key.bytes()).unwrap(), key);
+        assert_eq!(Key::parse(key.kind(), &key.bytes()).unwrap(), key);
     }
-    assert!(Key::parse(Table::Late, &[0xff; 8]).is_err(), "a negative offset");
-    assert!(Key::parse(Table::Blocker, &[1]).is_err());
+    assert!(Key::parse("late", &[0xff; 8]).is_err(), "a negative offset");
+    assert!(Key::parse("blockers", &[1]).is_err());
 }
 
 #[test]
@@ -387,4 +388,20 @@ fn keys_of_version_0_1_get_the_ids_of_their_events() {
         }
     }
     assert_eq!(store, kept.store);
+}
+
+#[test]
+fn an_unreadable_entry_is_named_and_an_entry_of_an_unknown_kind_is_ignored() {
+    let other = OtherKey { kind: "of-tomorrow".into(), key: Bytes::from_static(b"k") };
+    let unknown = (Key::Other(other), Value::Bytes(Bytes::from_static(b"not JSON")));
+    let cursor = |value: &'static [u8]| (Key::Cursor("a".into()), Value::Bytes(Bytes::from_static(value)));
+    let (ledger, _) = Ledger::load([unknown.clone(), cursor(b"7")].into(), 0).unwrap();
+    assert_eq!(ledger.cursor("a"), Some(at(7)));
+    let error = Ledger::load([unknown, cursor(b"\xff")].into(), 0).unwrap_err();
+    assert!(matches!(&error, StateError::UnreadableEntry { kind, key, .. } if (&**kind, &**key) == ("cursors", "61")));
+    assert!(
+        error
+            .to_string()
+            .starts_with("the entry `cursors` of the channel in the state, with key \\x61, cannot be read")
+    );
 }

@@ -64,7 +64,7 @@ pub async fn copy(
     let all = channels.len();
     for channel in channels.iter().copied() {
         let (source, entries) = claim(from, channel).await?;
-        let (ledger, proofs) = Ledger::load(entries.clone(), PROOFS)?;
+        let (ledger, proofs) = Ledger::load(entries.clone(), PROOFS).map_err(|error| of_channel(channel, error))?;
         let entries = content(entries);
         let (target, _) = claim(to, channel).await?;
         write(from, to, &target, ledger.summary(), &entries).await?;
@@ -84,8 +84,18 @@ pub async fn copy(
 }
 
 async fn claim(store: &dyn Store, channel: ChannelId) -> Result<(Lease, Entries), StateError> {
-    let claimed = store.claim(channel).await?;
+    let claimed = store.claim(channel).await.map_err(|error| of_channel(channel, error))?;
     claimed.ok_or_else(|| StateError::Unusable(format!("an instance owns the channel {channel}: stop all instances")))
+}
+
+/// Adds the channel to the error of an unreadable entry.
+fn of_channel(channel: ChannelId, error: StateError) -> StateError {
+    match error {
+        StateError::UnreadableEntry { .. } => {
+            StateError::Unusable(format!("channel {channel} cannot be copied: {error}"))
+        }
+        other => other,
+    }
 }
 
 /// Removes the version and the summary, which each store maintains in its own way.

@@ -34,7 +34,7 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::directory::{Directory, Used, UsedDatabase};
-use super::shared::{InstanceId, LeaseTerm, Membership, RequestId};
+use super::shared::{Configured, InstanceId, LeaseTerm, Membership, RequestId, UnreadableRow};
 use super::{CommitOutcome, Lease, Loss, PostgresSettings, Store, blocking};
 use crate::rules::encode;
 use crate::{
@@ -77,9 +77,11 @@ struct Postgres {
     forgetting: Mutex<Option<AbortOnDropHandle<()>>>,
     term: Arc<LeaseTerm>,
     claimed: Mutex<HashMap<ChannelId, LeasedVersion>>,
-    /// The lists of configured channels that instances have registered, by the digest of the list. They are cached
-    /// because most instances have the same list, and a list seldom changes.
-    configurations: Mutex<BTreeMap<Vec<u8>, Arc<BTreeSet<ChannelId>>>>,
+    /// The configurations that instances have registered, by their keys (digests). They are cached because most instances have
+    /// the same configuration, and it seldom changes.
+    configurations: Mutex<BTreeMap<Vec<u8>, Arc<Configured>>>,
+    /// The configurations that could not be read completely, by their digests.
+    unreadable: Mutex<BTreeMap<Vec<u8>, UnreadableRow>>,
     /// The requests that this instance received recently, with the time of receipt. These requests are not taken again.
     received: Mutex<BTreeMap<RequestId, Instant>>,
     /// The runtime directory in which the id of the state is recorded after `channeld state copy` has created the state
@@ -142,6 +144,7 @@ impl Postgres {
             term: Arc::default(),
             claimed: Mutex::default(),
             configurations: Mutex::default(),
+            unreadable: Mutex::default(),
             received: Mutex::default(),
             remember_in: None,
             directory: None,
@@ -270,11 +273,7 @@ impl Store for Postgres {
         let parameters = [(&channel.0 as _, Type::UUID), (&bodies as _, Type::TEXT_ARRAY)];
         let rows = self.commits.query(sql::ENTRIES, &parameters).await?;
         let entry = |row: &tokio_postgres::Row| {
-            let table = row
-                .get::<_, &str>(0)
-                .parse()
-                .map_err(|_| StateError::Damaged(format!("unknown kind of entry: {}", row.get::<_, &str>(0))))?;
-            let key = Key::parse(table, row.get(1))?;
+            let key = Key::parse(row.get(0), row.get(1))?;
             let value = match row.get::<_, Option<&[u8]>>(2) {
                 Some(value) => Value::Bytes(Bytes::copy_from_slice(value)),
                 None => Value::Size(row.get::<_, i64>(3).unsigned_abs()),
@@ -285,7 +284,7 @@ impl Store for Postgres {
     }
 
     async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError> {
-        let (kind, bytes) = (<&str>::from(Table::from(&key)), key.bytes());
+        let (kind, bytes) = (key.kind(), key.bytes());
         let parameters = [(&channel.0 as _, Type::UUID), (&kind as _, Type::TEXT), (&bytes as _, Type::BYTEA)];
         let rows = self.commits.query(sql::BODY, &parameters).await?;
         Ok(rows.first().map(|row| Bytes::copy_from_slice(row.get(0))))
@@ -320,10 +319,11 @@ impl Store for Postgres {
         let rows = self.proofs.query(sql::SHOW, &parameters).await?;
         self.forget_proofs(digests.len());
         let shown = |row: &tokio_postgres::Row| {
-            let offset = Offset::new(row.get(2))?;
-            Some((*row.get::<_, Uuid>(0).as_bytes(), EventLocation { channel_id: ChannelId(row.get(1)), offset }))
+            // The proof belongs to the other channel even if the offset there is damaged.
+            let offset = Offset::new(row.get(2)).unwrap_or(Offset::ZERO);
+            (*row.get::<_, Uuid>(0).as_bytes(), EventLocation { channel_id: ChannelId(row.get(1)), offset })
         };
-        Ok(rows.iter().filter_map(shown).collect())
+        Ok(rows.iter().map(shown).collect())
     }
 
     async fn check(&self) -> Result<(), StateError> {

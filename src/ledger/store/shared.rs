@@ -22,6 +22,10 @@ use uuid::Uuid;
 use crate::{QuarantinedDuplicates, StateError};
 use proof::event::ChannelId;
 
+mod configured;
+
+pub use configured::{Configured, SettingDigests};
+
 /// An instance stops its channels this long before other instances can take them over.
 pub const MARGIN: Duration = Duration::from_secs(1);
 
@@ -37,6 +41,17 @@ pub struct ClusterView {
     pub channels: BTreeMap<ChannelId, Ownership>,
     /// By channel, the quarantined events whose proofs another channel showed first.
     pub held_back: BTreeMap<ChannelId, Vec<QuarantinedDuplicates>>,
+    /// The rows that cannot be read. Everything else in this view is complete.
+    pub unreadable: BTreeSet<UnreadableRow>,
+}
+
+/// A row about an instance or a channel that cannot be read, completely or in part.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnreadableRow {
+    /// The channel that the row is about. `None` for a row about an instance.
+    pub channel: Option<ChannelId>,
+    /// The problem, its consequence, and the remedy.
+    pub what: String,
 }
 
 impl ClusterView {
@@ -46,6 +61,17 @@ impl ClusterView {
             Ownership::Owned { by, .. } => self.instances.get(by).map(|instance| (*by, instance)),
             Ownership::Orphaned { .. } => None,
         }
+    }
+
+    /// Whether an instance may claim a channel. Among the instances that configure the channel, the one that joined first
+    /// decides how the events are verified. An instance that would verify them in another way claims the channel only when
+    /// no such instance lives any more: its configuration may be wrong, and events that it verifies may be forged.
+    pub fn may_claim(&self, instance: InstanceId, channel: ChannelId) -> bool {
+        let configured = |instance: &Instance| instance.configured.channels.contains(&channel);
+        let of_channel = self.instances.iter().filter(|(_, instance)| configured(instance));
+        let first = of_channel.min_by_key(|(id, instance)| (instance.joined, **id)).map(|(_, first)| first);
+        let own = self.instances.get(&instance).filter(|own| configured(own));
+        own.zip(first).is_some_and(|(own, first)| own.configured.verifies_like(&first.configured, channel))
     }
 
     /// The number of channels that each live instance owns.
@@ -74,18 +100,20 @@ impl ClusterView {
 }
 
 /// A live instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
     /// The name that `cluster.instance` configures.
     pub name: String,
-    /// The configured channels.
-    pub channels: Arc<BTreeSet<ChannelId>>,
+    /// When it joined, in microseconds of the store's clock.
+    pub joined: i64,
+    /// The published part of its configuration.
+    pub configured: Arc<Configured>,
 }
 
 impl Instance {
     /// Whether the instance shares the work, as opposed to a command that only accesses the channels.
     pub fn shares(&self) -> bool {
-        !self.channels.is_empty()
+        !self.configured.channels.is_empty()
     }
 }
 
@@ -146,9 +174,9 @@ pub trait Membership: Send + Sync + fmt::Debug {
     /// The time until which this instance may run its channels.
     fn term(&self) -> &LeaseTerm;
 
-    /// Reports that this instance is alive and configures these channels. Returns the state of all instances and
+    /// Reports that this instance is alive and has this configuration. Returns the state of all instances and
     /// channels. Prolongs the [`LeaseTerm`], and cancels the leases of channels that other instances have taken over.
-    async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<ClusterView, StateError>;
+    async fn beat(&self, configured: &Arc<Configured>) -> Result<ClusterView, StateError>;
 
     /// Whether this process currently has the lease of the channel: it claimed the channel, and has neither lost nor
     /// released it.

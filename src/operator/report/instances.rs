@@ -85,19 +85,22 @@ impl Operations {
 pub(crate) fn instances(seen: &ClusterState, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
     let owned = seen.view.counts();
     let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());
-    let mut configurations = sharing().map(|(_, instance)| &instance.channels);
+    let mut configurations = sharing().map(|(_, instance)| &instance.configured);
     let first = configurations.next();
-    // Usually the configurations are equal and share one list. Comparing pointers then shows that no channel is missing.
+    // Usually the configurations are equal and share one value. Comparing pointers then shows that no channel is missing.
     // Otherwise, the lists themselves are compared.
-    let are_equal = configurations.all(|channels| first.is_some_and(|first| Arc::ptr_eq(first, channels)));
+    let are_equal = configurations.all(|other| first.is_some_and(|first| Arc::ptr_eq(first, other)));
     let differing = sharing().filter(|_| !are_equal);
-    let all: BTreeSet<_> = differing.flat_map(|(_, instance)| instance.channels.iter().copied()).collect();
+    let all: BTreeSet<_> = differing.flat_map(|(_, instance)| instance.configured.channels.iter().copied()).collect();
     let status = |(id, instance): (&InstanceId, &Instance)| InstanceStatus {
         id: *id,
         name: instance.name.clone(),
         is_self: *id == me,
         channels: owned.get(id).copied().unwrap_or_default(),
-        not_configured: all.difference(&instance.channels).map(|id| by_id(configured, *id).name.to_string()).collect(),
+        not_configured: all
+            .difference(&instance.configured.channels)
+            .map(|id| by_id(configured, *id).name.to_string())
+            .collect(),
     };
     let mut instances: Vec<_> = sharing().map(status).collect();
     instances.sort_by(|one, other| one.name.cmp(&other.name));

@@ -45,6 +45,7 @@ pub enum NotReadyKind {
     HeartbeatFailing,
     InstanceUnknown,
     NoOwner,
+    InstancesDiffer,
     NotRunning,
     ChannelGone,
     NotReadYet,

@@ -1,20 +1,25 @@
 //! Finds the reasons why the daemon is not ready, in the parts of a report. A pause by an operator is not a reason.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::not_ready::{NotReady, NotReadyKind as Kind};
 use super::shared_proofs;
 use crate::ConfiguredChannel;
+use crate::configured::by_id;
 use channel::{
     Activity, ChannelStatus, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill, StoredEvents,
     counted,
 };
 use cluster::ClusterState;
-use ledger::store::shared::Ownership;
+use ledger::store::shared::{ClusterView, Instance, InstanceId, Ownership, UnreadableRow};
 use ledger::{Contradiction, Cursor, LostEntries};
 
 /// A channel that has had no owner for less than this time is regarded as moving from one owner to another.
 const MAY_BE_ORPHANED: Duration = Duration::from_secs(10);
+
+/// The number of differing keys that a reason names.
+const MAX_KEYS: usize = 5;
 
 pub(super) fn of_state(error: Option<&str>, lost: Option<&LostEntries>) -> Vec<NotReady> {
     let mut reasons = Vec::new();
@@ -49,10 +54,15 @@ pub(super) fn of_channel(channel: &ChannelStatus) -> Vec<NotReady> {
 }
 
 /// Returns the problems with the sharing of channels.
-pub(super) fn of_cluster(seen: &ClusterState, configured: &[ConfiguredChannel]) -> Vec<NotReady> {
+pub(super) fn of_cluster(seen: &ClusterState, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<NotReady> {
     let mut reasons = Vec::new();
     if let Some(error) = &seen.trouble {
         reasons.push(NotReady::new(Kind::HeartbeatFailing, format!("no channel can be leased: {error}")));
+    }
+    reasons.extend(of_differences(&seen.view, me, configured));
+    for UnreadableRow { channel, what } in &seen.view.unreadable {
+        let channel = channel.map(|channel| by_id(configured, channel).name);
+        reasons.push(NotReady { channel, ..NotReady::new(Kind::StateNotReadable, what) });
     }
     for ConfiguredChannel { channel, .. } in configured {
         if let Some(Ownership::Orphaned { since }) = seen.view.channels.get(&channel.id)
@@ -64,6 +74,31 @@ pub(super) fn of_cluster(seen: &ClusterState, configured: &[ConfiguredChannel]) 
         }
     }
     reasons
+}
+
+/// Returns a reason for each living instance whose configuration differs from the configuration of this instance.
+fn of_differences(view: &ClusterView, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<NotReady> {
+    let Some(own) = view.instances.get(&me) else { return Vec::new() };
+    let others = view.instances.iter().filter(|(id, other)| **id != me && other.shares());
+    let differs = |(_, other): (&InstanceId, &Instance)| {
+        // Usually the configurations are equal and share one value.
+        if Arc::ptr_eq(&own.configured, &other.configured) {
+            return None;
+        }
+        let differences = own.configured.differences(&other.configured);
+        let keys = differences.iter().take(MAX_KEYS).map(|(channel, key)| match channel {
+            Some(channel) => format!("channels.{}.{key}", by_id(configured, *channel).name),
+            None => key.clone(),
+        });
+        let (keys, more) = (keys.collect::<Vec<_>>().join(", "), differences.len().saturating_sub(MAX_KEYS));
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let detail = format!(
+            "instance {} has other values than this instance for {keys}{more}: what is verified and delivered depends on the instance that runs a channel; give all instances the same configuration",
+            other.name
+        );
+        (!differences.is_empty()).then(|| NotReady::new(Kind::InstancesDiffer, detail))
+    };
+    others.filter_map(differs).collect()
 }
 
 /// Returns the problems with reading a channel and with the content of its events.
@@ -206,6 +241,7 @@ fn of_problem(problem: &Problem, kind: Kind) -> NotReady {
         Problem::NONE_VERIFIED => Kind::NoneVerified,
         Problem::FAR_ABOVE => Kind::FarAbove,
         Problem::TOO_LONG => Kind::AnswerTooLong,
+        Problem::STATE_NOT_READABLE => Kind::StateNotReadable,
         _ => kind,
     };
     NotReady::new(kind, &*problem.message)
@@ -246,7 +282,7 @@ mod tests {
             (it.lanes[0].state, it.lanes[0].error) = (LaneState::Blocked, Some(problem(kind, true)));
         };
         let compared = Compared { at: Timestamp::UNIX_EPOCH, events: 9, missing: 1, first_missing: vec![offset] };
-        let cases: [(Change<'_>, Kind, &str); 22] = [
+        let cases: [(Change<'_>, Kind, &str); 23] = [
             (&|it| it.activity = Activity::Stopped, Kind::NotRunning, "channel c: does not run"),
             (&|it| it.activity = Activity::Gone, Kind::ChannelGone, "channel c: does not exist or is archived"),
             (&|it| it.last_poll = None, Kind::NotReadYet, "channel c: has not been read yet"),
@@ -254,6 +290,7 @@ mod tests {
             (&|it| waits(it, Problem::NONE_VERIFIED), Kind::NoneVerified, "channel c: why"),
             (&|it| waits(it, Problem::FAR_ABOVE), Kind::FarAbove, "channel c: why"),
             (&|it| waits(it, Problem::TOO_LONG), Kind::AnswerTooLong, "channel c: why"),
+            (&|it| waits(it, Problem::STATE_NOT_READABLE), Kind::StateNotReadable, "channel c: why"),
             (
                 &|it| it.activity = Activity::InDoubt { above: None, below: offset, error: problem("", true) },
                 Kind::InDoubt,

@@ -151,6 +151,7 @@ impl IntoResponse for Refusal {
             Self::Usage(_) => StatusCode::BAD_REQUEST,
             Self::Config(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unreadable(why) => return Self::Failed(why).into_response(),
             Self::Elsewhere { .. } => {
                 return (StatusCode::MISDIRECTED_REQUEST, Json(Self::Failed(self.to_string()))).into_response();
             }

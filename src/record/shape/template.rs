@@ -97,6 +97,11 @@ impl Template {
         Ok(Self { source, content_type: content_type.into(), values, environment })
     }
 
+    /// Returns the text of the template. It contains none of its `values`.
+    pub fn text(&self) -> &str {
+        self.source.text()
+    }
+
     /// Returns the target if the template is compiled into channeld.
     pub fn shipped(&self) -> Option<BuiltInTarget> {
         match self.source {

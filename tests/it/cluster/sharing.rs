@@ -1,8 +1,9 @@
-//! Instances share the channels evenly. If an instance dies, another one takes over its channels.
+//! Instances share the channels evenly. If an instance dies, another one takes over its channels. Instances with different
+//! settings are not ready.
 
 use std::time::{Duration, Instant};
 
-use super::{instance, offsets, service, until};
+use super::{instance, offsets, service, until, until_status};
 use crate::support::{Database, Receiver, deliverable};
 
 const CHANNELS: usize = 4;
@@ -51,4 +52,40 @@ async fn two_instances_share_the_rate_of_requests() {
     assert!(began.elapsed() >= Duration::from_secs(7), "{:?}", began.elapsed());
     one.stop().await;
     other.stop().await;
+}
+
+#[tokio::test]
+async fn an_instance_that_verifies_differently_takes_no_channel_while_another_can_and_both_name_the_keys() {
+    let Some(database) = Database::new().await else { return };
+    let (simulator, receiver) = (service(2, 5).await, Receiver::start().await);
+    let [one, same] = ["a", "c"].map(|name| instance(name, &simulator, &database, &receiver));
+    let other = instance("b", &simulator, &database, &receiver).with("verification.min_required_signatures", 1);
+    let owned = |name: &str| {
+        format!(
+            "select count(*) from channeld.channels c join channeld.instances i on i.id = c.owner where i.name = '{name}'"
+        )
+    };
+    let mut daemons = vec![one.start()];
+    until(&database, "the first instance owns all channels", &owned("a"), &[2]).await;
+    daemons.push(other.start());
+    for (setup, name) in [(&one, "b"), (&other, "a")] {
+        let key = "channels.c0.verification.min_required_signatures";
+        let said = format!("instance {name} has other values than this instance for {key}");
+        until_status(setup, "the instance names the key", |status| {
+            let reasons = status["not_ready"].as_array().unwrap().iter();
+            let own = reasons.filter(|reason| reason["kind"] == "instances_differ" && reason["instance"].is_null());
+            own.map(|reason| reason["detail"].as_str().unwrap()).any(|detail| detail.starts_with(&said))
+        })
+        .await;
+    }
+    daemons.push(same.start());
+    until(&database, "the instance with the same settings gets its share", &owned("c"), &[1]).await;
+    until(&database, "the other instance gets nothing", &owned("b"), &[0]).await;
+    // The last instance takes over everything, because nobody else can.
+    let last = daemons.remove(1);
+    for daemon in daemons {
+        daemon.stop().await;
+    }
+    until(&database, "the last instance owns all channels", &owned("b"), &[2]).await;
+    last.stop().await;
 }

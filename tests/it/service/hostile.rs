@@ -18,7 +18,10 @@ use crate::support::{Daemon, Scripted, Setup, deliverable};
 const MOST_MEMORY_KB: u64 = 256 * 1024;
 
 fn notice(offset: i64) -> String {
-    let id = Uuid::from_u128(u128::try_from(offset).unwrap());
+    notice_of(offset, Uuid::from_u128(u128::try_from(offset).unwrap()))
+}
+
+fn notice_of(offset: i64, id: Uuid) -> String {
     format!(
         r#"{{"event_id":"{id}","headers":{{"type":"wallet.status","offset":{offset},"proofs":[]}},"payload":{{"status":"deployed","status_reason":"","wallet_id":"{id}","address":"0x01","chain_selector":"1","timestamp":1750000000}}}}"#
     )
@@ -214,4 +217,36 @@ async fn one_event_far_above_all_others_does_not_move_the_cursor() {
     daemon.until("both far events arrive", |_| setup.lines() == 8).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 6, FAR, FAR + 1]);
+}
+
+#[tokio::test]
+async fn unsigned_events_at_the_last_offsets_do_not_silence_a_channel() {
+    const LAST: i64 = i64::MAX;
+    let other = Uuid::from_u128(77);
+    // Two events at one offset do not confirm each other. Two events at different offsets do, so they are delivered.
+    let at_one_offset = [(LAST, notice(LAST)), (LAST, notice_of(LAST, other))];
+    let at_two_offsets = [(LAST - 1, notice(LAST - 1)), (LAST, notice(LAST))];
+    for (nonsense, delivered) in [(at_one_offset, 0), (at_two_offsets, 2)] {
+        let newest = Arc::new(AtomicI64::new(3));
+        let published = Arc::clone(&newest);
+        let service = Scripted::answering(move |asked| {
+            let Some(limit) = asked.limit else { return axum::http::StatusCode::NOT_FOUND.into_response() };
+            let known = (1..=published.load(Ordering::Relaxed)).map(|offset| (offset, notice(offset)));
+            let shown = known.chain(nonsense.clone()).filter(|(offset, _)| Some(*offset) >= asked.offset);
+            let mut events: Vec<_> = shown.map(|(_, event)| event).take(limit).collect();
+            events.reverse();
+            format!(r#"{{"events":[{}],"has_more":false}}"#, events.join(",")).into_response()
+        })
+        .await;
+        let setup = reading(&service).with("api.idle_wait", "100ms").with("api.retry_wait_max", "100ms");
+        let setup = setup.with("api.retry_wait", "100ms");
+        let mut daemon = setup.start();
+        daemon.until("the backlog arrives", |_| setup.lines() == 3 + delivered).await;
+        newest.store(6, Ordering::Relaxed);
+        daemon.until("the later events arrive", |_| setup.lines() == 6 + delivered).await;
+        daemon.stop().await;
+        let mut offsets = setup.offsets("c0");
+        offsets.sort_unstable();
+        assert_eq!(offsets[..6], [1, 2, 3, 4, 5, 6]);
+    }
 }

@@ -226,7 +226,7 @@ mod tests {
     fn objects_to_create_are_listed_beforehand() {
         for (seen, words) in [
             (good(), "is up to date"),
-            (DatabaseProperties { applied: Some(1), ..good() }, "3 of 4 migrations will be applied"),
+            (DatabaseProperties { applied: Some(1), ..good() }, "4 of 5 migrations will be applied"),
             (
                 DatabaseProperties {
                     has_schema: false,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::schema::Parameter;
 use crate::rules::encode;
-use crate::{Effects, Key, Lease, Table};
+use crate::{Effects, Key, Lease};
 use net::postgres::bigint;
 
 #[derive(Debug, Default)]
@@ -18,15 +18,15 @@ pub(super) struct Group<'a> {
     recorded: Vec<i64>,
     versions: Vec<i64>,
     held_back: Vec<Option<Vec<u8>>>,
-    removed: EntryColumns,
-    written: EntryColumns,
+    removed: EntryColumns<'a>,
+    written: EntryColumns<'a>,
     values: Vec<&'a [u8]>,
 }
 
 #[derive(Debug, Default)]
-struct EntryColumns {
+struct EntryColumns<'a> {
     channels: Vec<Uuid>,
-    kinds: Vec<&'static str>,
+    kinds: Vec<&'a str>,
     keys: Vec<Vec<u8>>,
 }
 
@@ -76,10 +76,10 @@ impl<'a> Group<'a> {
     }
 }
 
-impl EntryColumns {
-    fn push(&mut self, channel: Uuid, key: &Key) {
+impl<'a> EntryColumns<'a> {
+    fn push(&mut self, channel: Uuid, key: &'a Key) {
         self.channels.push(channel);
-        self.kinds.push(Table::from(key).into());
+        self.kinds.push(key.kind());
         self.keys.push(key.bytes());
     }
 }

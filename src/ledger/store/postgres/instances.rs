@@ -13,10 +13,10 @@ use uuid::Uuid;
 
 use super::{Postgres, sql};
 use crate::StateError;
-use crate::rules::decode;
+use crate::rules::{decode, encode};
 use crate::store::shared::{
-    ClusterView, ForwardedRequest, ForwardedResponse, Instance, InstanceId, LeaseTerm, Membership, Ownership,
-    RequestId, RequestState,
+    ClusterView, Configured, ForwardedRequest, ForwardedResponse, Instance, InstanceId, LeaseTerm, Membership,
+    Ownership, RequestId, RequestState, SettingDigests, UnreadableRow,
 };
 use net::Chain;
 use net::postgres::bigint;
@@ -40,13 +40,12 @@ impl Membership for Postgres {
         &self.term
     }
 
-    async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<ClusterView, StateError> {
+    async fn beat(&self, configured: &Arc<Configured>) -> Result<ClusterView, StateError> {
         let began = LeaseTerm::now();
-        let configuration = digest(channels);
-        lock(&self.configurations).insert(configuration.clone(), channels.clone());
+        let configuration = self.published(configured);
         let parameters = [(&self.me as _, Type::UUID), (&configuration as _, Type::BYTEA)];
         if self.board.query(sql::BEAT, &parameters).await?.is_empty() {
-            self.join(&configuration, channels).await?;
+            self.join(&configuration, configured).await?;
         }
         let view = self.view().await?;
         self.note_losses(&view);
@@ -55,7 +54,7 @@ impl Membership for Postgres {
     }
 
     fn has_claimed(&self, channel: ChannelId) -> bool {
-        lock(&self.claimed).contains_key(&channel)
+        lock(&self.claimed).get(&channel).is_some_and(|claimed| !claimed.lease.lost.is_cancelled())
     }
 
     async fn give_up(&self, channels: &BTreeMap<ChannelId, u64>) -> Result<(), StateError> {
@@ -135,9 +134,25 @@ impl Membership for Postgres {
 }
 
 impl Postgres {
-    /// Registers this instance and its configured channels. The list can be long, so normal heartbeats omit it.
-    async fn join(&self, configuration: &[u8], channels: &BTreeSet<ChannelId>) -> Result<(), StateError> {
-        let ids: Vec<_> = channels.iter().map(|channel| channel.0).collect();
+    /// The key of this instance's configuration: a digest of the channels, and a digest of the settings. Older versions know
+    /// only the first. The digests are computed only if the configuration has changed.
+    fn published(&self, configured: &Arc<Configured>) -> Vec<u8> {
+        let mut known = lock(&self.configurations);
+        let found = known.iter().find(|(_, known)| Arc::ptr_eq(known, configured)).map(|(key, _)| key.clone());
+        found.unwrap_or_else(|| {
+            let Configured { channels, settings } = &**configured;
+            let ids: Vec<u8> = channels.iter().flat_map(|channel| *channel.0.as_bytes()).collect();
+            let key = [Sha256::digest(ids), Sha256::digest(encode(settings))].map(|digest| digest.to_vec()).concat();
+            known.insert(key.clone(), configured.clone());
+            key
+        })
+    }
+
+    /// Registers this instance and its configuration. The configuration can be long, so normal heartbeats omit it.
+    async fn join(&self, configuration: &[u8], configured: &Configured) -> Result<(), StateError> {
+        let ids: Vec<_> = configured.channels.iter().map(|channel| channel.0).collect();
+        let settings = encode(&configured.settings).to_vec();
+        let (configuration, settings_digest) = configuration.split_at(Sha256::output_size());
         let lease = self.settings.lease.as_secs_f64();
         // A heartbeat was sent before, so a connection exists.
         let known = self.schema().known();
@@ -148,6 +163,8 @@ impl Postgres {
             (&configuration as _, Type::BYTEA),
             (&ids as _, Type::UUID_ARRAY),
             (&known as _, Type::UUID),
+            (&settings as _, Type::BYTEA),
+            (&settings_digest as _, Type::BYTEA),
         ];
         if self.board.query(sql::JOIN, &parameters).await?.is_empty() {
             let rows = self.board.query(sql::WHICH, &[]).await?;
@@ -162,24 +179,18 @@ impl Postgres {
         self.learn(&instances).await?;
         let ownership = self.board.query(sql::OWNERSHIP, &[]).await?;
         let known = lock(&self.configurations);
-        let instance = |row: &Row| {
-            let channels = known.get(row.get::<_, &[u8]>(2)).cloned().unwrap_or_default();
-            (row.get(0), Instance { name: row.get(1), channels })
-        };
-        let owner = |row: &Row| {
-            let owned = row
-                .get::<_, Option<Uuid>>(2)
-                .map(|by| Ownership::Owned { by, epoch: row.get::<_, i64>(1).unsigned_abs() });
-            let since = || Duration::try_from_secs_f64(row.get(3)).unwrap_or_default();
-            (ChannelId(row.get(0)), owned.unwrap_or_else(|| Ownership::Orphaned { since: since() }))
-        };
-        let held_back = ownership.iter().filter_map(|row| Some((row.get(0), row.get::<_, Option<&[u8]>>(4)?)));
-        let held_back = held_back.map(|(channel, value)| Ok((ChannelId(channel), decode(value)?)));
-        Ok(ClusterView {
-            held_back: held_back.collect::<Result<_, StateError>>()?,
-            instances: instances.iter().map(instance).collect(),
-            channels: ownership.iter().map(owner).collect(),
-        })
+        let mut view = ClusterView::default();
+        for row in &instances {
+            let configured = known.get(row.get::<_, &[u8]>(2)).cloned().unwrap_or_default();
+            let instance = Instance { name: row.get(1), joined: row.get(3), configured };
+            view.instances.insert(row.get(0), instance);
+        }
+        let unreadable = lock(&self.unreadable);
+        view.unreadable = known.keys().filter_map(|digest| unreadable.get(digest)).cloned().collect();
+        for row in &ownership {
+            view.add_channel(row);
+        }
+        Ok(view)
     }
 
     /// Reads the configurations that are not cached yet, and drops configurations that no instance uses anymore.
@@ -187,6 +198,7 @@ impl Postgres {
         let missing: Vec<Uuid> = {
             let mut known = lock(&self.configurations);
             known.retain(|digest, _| instances.iter().any(|row| row.get::<_, &[u8]>(2) == digest));
+            lock(&self.unreadable).retain(|digest, _| known.contains_key(digest));
             let missing = instances.iter().filter(|row| !known.contains_key(row.get::<_, &[u8]>(2)));
             missing.map(|row| row.get(0)).collect()
         };
@@ -194,10 +206,17 @@ impl Postgres {
             return Ok(());
         }
         let rows = self.board.query(sql::CONFIGURATIONS, &[(&missing as _, Type::UUID_ARRAY)]).await?;
-        let mut known = lock(&self.configurations);
+        let (mut known, mut unreadable) = (lock(&self.configurations), lock(&self.unreadable));
         for row in rows {
-            let channels: BTreeSet<_> = row.get::<_, Vec<Uuid>>(1).into_iter().map(ChannelId).collect();
-            known.insert(digest(&channels), Arc::new(channels));
+            let (digest, (configured, is_whole)) = (row.get::<_, Vec<u8>>(1), configured(&row));
+            if !is_whole {
+                let name: &str = row.get(0);
+                let what = format!(
+                    "the row of instance {name} in the table `instances` cannot be read completely: its unreadable parts do not count; restart that instance"
+                );
+                unreadable.insert(digest.clone(), UnreadableRow { channel: None, what });
+            }
+            known.insert(digest, Arc::new(configured));
         }
         Ok(())
     }
@@ -219,9 +238,34 @@ impl Postgres {
     }
 }
 
-fn digest(channels: &BTreeSet<ChannelId>) -> Vec<u8> {
-    let ids: Vec<u8> = channels.iter().flat_map(|channel| *channel.0.as_bytes()).collect();
-    Sha256::digest(ids).to_vec()
+impl ClusterView {
+    /// Adds a row of `ownership.sql`. An unreadable part of the row concerns only its channel.
+    fn add_channel(&mut self, row: &Row) {
+        let channel = ChannelId(row.get(0));
+        let owned = row.get::<_, Option<Uuid>>(2);
+        let owned = owned.map(|by| Ownership::Owned { by, epoch: row.get::<_, i64>(1).unsigned_abs() });
+        let since = || Duration::try_from_secs_f64(row.get(3)).unwrap_or_default();
+        self.channels.insert(channel, owned.unwrap_or_else(|| Ownership::Orphaned { since: since() }));
+        let Some(held_back) = row.get::<_, Option<&[u8]>>(4) else { return };
+        match decode(held_back) {
+            Ok(held_back) => drop(self.held_back.insert(channel, held_back)),
+            Err(error) => {
+                let what = format!(
+                    "its `held_back` in the table `channels` cannot be read: {error}; it is unknown here which channels showed the proofs of its quarantined events first; its owner writes `held_back` again with the next event"
+                );
+                self.unreadable.insert(UnreadableRow { channel: Some(channel), what });
+            }
+        }
+    }
+}
+
+/// The configuration in a row of `CONFIGURATIONS`, and whether it could be read completely.
+fn configured(row: &Row) -> (Configured, bool) {
+    let ids = row.try_get::<_, Vec<Option<Uuid>>>(2).ok();
+    let channels: BTreeSet<_> = ids.iter().flatten().flatten().map(|id| ChannelId(*id)).collect();
+    let settings = row.get::<_, Option<&[u8]>>(3).map(decode::<SettingDigests>);
+    let is_whole = ids.is_some_and(|ids| ids.iter().all(Option::is_some)) && !matches!(settings, Some(Err(_)));
+    (Configured { channels, settings: settings.and_then(Result::ok).unwrap_or_default() }, is_whole)
 }
 
 fn answer_of(row: &Row) -> Option<ForwardedResponse> {

@@ -30,11 +30,12 @@ use net::tasks::lock;
 
 /// Each migration is applied once, in order, by the first instance that needs it. `{schema}` is the schema's quoted
 /// name.
-pub(super) const MIGRATIONS: [&str; 4] = [
+pub(super) const MIGRATIONS: [&str; 5] = [
     include_str!("migrations/1.sql"),
     include_str!("migrations/2.sql"),
     include_str!("migrations/3.sql"),
     include_str!("migrations/4.sql"),
+    include_str!("migrations/5.sql"),
 ];
 
 /// From this migration on, a table contains the id of the state.

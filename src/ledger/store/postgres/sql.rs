@@ -15,9 +15,8 @@ pub(super) const RELEASE: &str = include_str!("statements/release.sql");
 pub(super) const CHANNELS: &str = "select channel_id from {schema}.channels where epoch > 0";
 pub(super) const BEAT: &str = include_str!("statements/beat.sql");
 pub(super) const JOIN: &str = include_str!("statements/join.sql");
-pub(super) const INSTANCES: &str =
-    "select id, name, configuration from {schema}.instances where heartbeat + lease > clock_timestamp()";
-pub(super) const CONFIGURATIONS: &str = "select id, channels from {schema}.instances where id = any($1)";
+pub(super) const INSTANCES: &str = include_str!("statements/instances.sql");
+pub(super) const CONFIGURATIONS: &str = include_str!("statements/configurations.sql");
 pub(super) const OWNERSHIP: &str = include_str!("statements/ownership.sql");
 pub(super) const LEAVE: &str = include_str!("statements/leave.sql");
 pub(super) const ASK: &str = include_str!("statements/ask.sql");

@@ -70,7 +70,7 @@ impl Database {
                 for entry in &trees[table as usize] {
                     let (key, value) = entry?;
                     marked.extend(
-                        bodies::marked(&value).map(|length| bodies::file_name(&event_name(table, &key), length)),
+                        bodies::marked(&value).map(|length| bodies::file_name(&event_name(table.into(), &key), length)),
                     );
                 }
             }
@@ -140,13 +140,15 @@ impl Database {
     /// All entries of a channel. Bodies are represented by their size only.
     pub(super) fn entries(&self, channel: ChannelId) -> Result<Entries, StateError> {
         let mut entries = Entries::new();
-        for table in Table::iter() {
-            for entry in self.trees[table as usize].scan_prefix(channel.0.as_bytes()) {
+        for tree in self.all_trees()? {
+            let kind = String::from_utf8_lossy(&tree.name()).into_owned();
+            for entry in tree.scan_prefix(channel.0.as_bytes()) {
                 let (full, value) = entry.map_err(|error| unreadable("reading", &error))?;
-                let key = Key::parse(table, &full[UUID_LENGTH..])?;
-                let value = match bodies::marked(&value) {
+                let key = Key::parse(&kind, &full[UUID_LENGTH..])?;
+                let is_body = Table::BODIES.contains(&(&key).into());
+                let value = match bodies::marked(&value).filter(|_| is_body) {
                     None => Value::of(&key, &value),
-                    Some(length) if self.bodies.has(&event_name(table, &full), length) => Value::Size(length),
+                    Some(length) if self.bodies.has(&event_name(&kind, &full), length) => Value::Size(length),
                     // The body is lost, and its entry is left out. `recovery` notices this when the database is opened:
                     // it removes quarantined events and dead letters without a body, and compares their numbers with
                     // the mirror.
@@ -158,12 +160,33 @@ impl Database {
         Ok(entries)
     }
 
+    /// The trees of the tables, and then the trees of unknown kinds, which a newer version created.
+    fn all_trees(&self) -> Result<Vec<sled::Tree>, StateError> {
+        let mut trees = self.trees.clone();
+        let default = self.db.name();
+        for name in self.db.tree_names() {
+            let is_known = name == default || self.trees.iter().any(|tree| tree.name() == name);
+            if !is_known {
+                trees.push(self.db.open_tree(name).map_err(|error| unreadable("reading", &error))?);
+            }
+        }
+        Ok(trees)
+    }
+
+    /// The tree of a table. Creates the tree of an unknown kind.
+    fn tree(&self, key: &Key) -> Result<sled::Tree, StateError> {
+        match key {
+            Key::Other(other) => self.db.open_tree(&*other.kind).map_err(|error| failed("writing", &error)),
+            known => Ok(self.trees[Table::from(known) as usize].clone()),
+        }
+    }
+
     pub(super) fn get(&self, channel: ChannelId, key: &Key) -> Result<Option<Bytes>, StateError> {
-        let (table, full) = (Table::from(key), full(channel, key));
-        let found = self.trees[table as usize].get(&full).map_err(|error| unreadable("reading", &error))?;
+        let (kind, full) = (key.kind(), full(channel, key));
+        let found = self.tree(key)?.get(&full).map_err(|error| unreadable("reading", &error))?;
         match found.as_deref().map(|value| (value, bodies::marked(value))) {
             Some((_, Some(length))) => {
-                let event = event_name(table, &full);
+                let event = event_name(kind, &full);
                 let failed = |error| StateError::io(format!("reading the body {event}"), error);
                 self.bodies.read(&event, length).map_err(failed)
             }
@@ -171,13 +194,13 @@ impl Database {
         }
     }
 
+    /// The channels that have entries. A key that is too short to name a channel concerns none.
     pub(super) fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError> {
         let mut channels = BTreeSet::new();
-        for tree in &self.trees {
+        for tree in self.all_trees()? {
             for key in tree.iter().keys() {
                 let key = key.map_err(|error| unreadable("reading", &error))?;
-                let id = key.get(..UUID_LENGTH).and_then(|id| Uuid::from_slice(id).ok());
-                channels.insert(ChannelId(id.ok_or_else(|| StateError::Damaged("a key cannot be read".to_owned()))?));
+                channels.extend(key.get(..UUID_LENGTH).and_then(|id| Uuid::from_slice(id).ok()).map(ChannelId));
             }
         }
         Ok(channels)
@@ -204,11 +227,25 @@ impl Database {
         let bodies = bodies_of(group);
         let written = bodies.iter().filter_map(|(event, body)| Some((event, (*body)?)));
         self.bodies.write(written).map_err(failed_body("writing")).inspect_err(abandon_unless_short)?;
-        let changed = self.trees[..].transaction(|trees| {
+        let mut trees = self.trees.clone();
+        let mut others = BTreeMap::new();
+        for (key, _) in group.iter().flat_map(|(_, effects)| &effects.changes) {
+            if let Key::Other(other) = key
+                && !others.contains_key(&other.kind)
+            {
+                others.insert(other.kind.clone(), trees.len());
+                trees.push(self.tree(key)?);
+            }
+        }
+        let changed = trees[..].transaction(|trees| {
             for (lease, effects) in group {
                 for (key, value) in &effects.changes {
-                    let (table, key) = (Table::from(key), full(lease.channel, key));
-                    let tree = &trees[table as usize];
+                    let table = Table::from(key);
+                    let tree = match key {
+                        Key::Other(other) => &trees[others[&other.kind]],
+                        _ => &trees[table as usize],
+                    };
+                    let key = full(lease.channel, key);
                     let marker =
                         value.as_ref().filter(|_| Table::BODIES.contains(&table)).and_then(|body| bodies::marker(body));
                     match value {
@@ -306,13 +343,13 @@ fn bodies_of(group: &[(Lease, Effects)]) -> BTreeMap<String, Option<&Bytes>> {
     let of_bodies = changes.filter(|(_, (key, _))| Table::BODIES.contains(&key.into()));
     let large = |body: &&Bytes| bodies::marker(body).is_some();
     of_bodies
-        .map(|(channel, (key, body))| (event_name(key.into(), &full(channel, key)), body.as_ref().filter(large)))
+        .map(|(channel, (key, body))| (event_name(key.kind(), &full(channel, key)), body.as_ref().filter(large)))
         .collect()
 }
 
 /// The part of a body's file name that identifies the event.
-fn event_name(table: Table, key: &[u8]) -> String {
-    format!("{}-{}", <&str>::from(table), hex::encode(key))
+fn event_name(kind: &str, key: &[u8]) -> String {
+    format!("{kind}-{}", hex::encode(key))
 }
 
 fn full(channel: ChannelId, key: &Key) -> Vec<u8> {

@@ -24,6 +24,9 @@ use proof::event::ChannelId;
 const COPY: &str = "sled.as-found";
 const UNFINISHED: &str = "sled.as-found.new";
 
+/// The computed summaries, the stored summaries, and the unreadable channels.
+type FoundChannels = (Mirror, Vec<(ChannelId, Summary)>, Vec<ChannelId>);
+
 /// Refuses an incomplete copy, and a directory whose state has disappeared. An unreadable mirror is no reason to refuse
 /// the directory: [`open`] either reports it or works without it.
 pub(super) fn check(path: &Path) -> Result<(), StateError> {
@@ -69,7 +72,7 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
     };
     let is_copied = copy.exists() || !is_new && is_copied(&path, &copy);
     match Database::open(&path).and_then(|database| Ok((database.caught(found_in)?, database))) {
-        Ok(((found, noted), database)) => {
+        Ok(((mut found, noted, unreadable), database)) => {
             let mut mirrored = mirrored.unwrap_or_default();
             // The database is newer than the mirror if the daemon was killed before it wrote the mirror.
             for (channel, noted) in noted {
@@ -77,6 +80,10 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
                 if noted.version > known.version {
                     *known = noted;
                 }
+            }
+            // An unreadable channel keeps its entries and its summary. It cannot be claimed, so it changes neither.
+            for channel in unreadable {
+                found.channels.insert(channel, mirrored.channels.get(&channel).cloned().unwrap_or_default());
             }
             if !mirrored.channels.iter().any(|(channel, known)| is_behind(&found.of(*channel), known)) {
                 let mirror = Mirror { lost: mirrored.lost, incomplete: mirrored.incomplete, ..found };
@@ -106,11 +113,20 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
 }
 
 /// Returns two summaries for each channel: one computed from its entries, and the one stored in the database. Removes
-/// unusable entries: entries that cannot be read, and quarantined events and dead letters whose body is missing.
-fn found_in(database: &Database) -> Result<(Mirror, Vec<(ChannelId, Summary)>), StateError> {
-    let (mut found, mut noted) = (Mirror::default(), Vec::new());
+/// unusable entries: values that cannot be read, and quarantined events and dead letters whose body is missing. Also
+/// returns the channels that have an unreadable key: nothing of them is removed, because a newer version may have written
+/// the key.
+fn found_in(database: &Database) -> Result<FoundChannels, StateError> {
+    let (mut found, mut noted, mut unreadable) = (Mirror::default(), Vec::new(), Vec::new());
     for channel in database.channels()? {
-        let entries = database.entries(channel)?;
+        let entries = match database.entries(channel) {
+            Err(error @ StateError::UnreadableEntry { .. }) => {
+                tracing::error!(%channel, error = %Chain(&error), "the state of a channel cannot be read: the channel does not run");
+                unreadable.push(channel);
+                continue;
+            }
+            entries => entries?,
+        };
         if let Some(Value::Bytes(summary)) = entries.get(&Key::Summary) {
             noted.extend(decode(summary).ok().map(|summary| (channel, summary)));
         }
@@ -125,12 +141,14 @@ fn found_in(database: &Database) -> Result<(Mirror, Vec<(ChannelId, Summary)>), 
         let (useful, useless): (Entries, Entries) = entries.clone().into_iter().partition(is_useful);
         let summary = Ledger::load(useful, usize::MAX)?.0.summary();
         if !useless.is_empty() {
+            let kinds = useless.keys().map(Key::kind).collect::<Vec<_>>().join(", ");
+            tracing::warn!(%channel, kinds, "entries of the state cannot be used, and are removed");
             let changes = useless.into_keys().map(|key| (key, None)).collect();
             database.apply(&[(Lease::for_ever(channel), Effects { changes, summary: summary.clone() })])?;
         }
         found.channels.insert(channel, summary);
     }
-    Ok((found, noted))
+    Ok((found, noted, unreadable))
 }
 
 /// Whether entries of a channel are missing in the database. If the database has a later version than the mirror, nothing

@@ -12,8 +12,9 @@ with here as (
     select unnest($5::uuid[]) where exists (select from here)
     on conflict do nothing
 )
-insert into {schema}.instances as i (id, name, lease, configuration, channels, heartbeat)
-select $1, $2, make_interval(secs => $3), $4, $5, clock_timestamp() where exists (select from here)
+insert into {schema}.instances as i (id, name, lease, configuration, channels, settings, settings_digest, heartbeat)
+select $1, $2, make_interval(secs => $3), $4, $5, $7, $8, clock_timestamp() where exists (select from here)
 on conflict (id) do update
-set heartbeat = excluded.heartbeat, configuration = excluded.configuration, channels = excluded.channels
+set heartbeat = excluded.heartbeat, configuration = excluded.configuration, channels = excluded.channels,
+    settings = excluded.settings, settings_digest = excluded.settings_digest
 returning id
