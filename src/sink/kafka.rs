@@ -60,6 +60,9 @@
 //!
 //! * **In order.** The key of an event is its subject or, if it has no subject, its type. The events of a key are in one
 //!   partition, in their order.
+//! * **An aborted transaction delivers nothing.** If the brokers refuse an event without a known reason, other events of the
+//!   delivery are produced in transactions that are aborted, to find out whether the topic accepts any event (see
+//!   `narrowing`). Only readers that are `read_uncommitted` see them, as they see every aborted transaction.
 //! * **Bounded.** A transaction is bounded in events and bytes, and the wait for an answer by the timeout. The number of
 //!   lanes of a sink that are in a transaction at the same time is bounded, because each such lane occupies a thread. An
 //!   unused producer is closed.

@@ -40,6 +40,11 @@ mod built_in;
 mod file;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[cfg_attr(
+    not(all(feature = "kafka", feature = "nats", feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "some items are used by only some of the sinks")
+)]
+mod narrowing;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg(feature = "postgres")]

@@ -87,6 +87,7 @@ use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Und
 use crate::settings::NatsSettings;
 use net::tasks::lock;
 
+mod failure;
 mod log;
 mod message;
 mod probe;

@@ -18,7 +18,7 @@
 //!   the last commits. A statement that delivers never inserts the lane's row into the table of
 //!   positions. If this row is gone, the lane therefore notices that its position is missing.
 //! * **An unavailable database refuses no event.** Only an error that one event causes is a refusal, and only this event is
-//!   refused.
+//!   refused. If the table refuses other rows too, every event waits (see `judge`).
 //!
 //! # Cancellation
 //!
@@ -39,6 +39,8 @@ use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 mod cells;
 mod effort;
+mod insert;
+mod judge;
 mod pool;
 mod refusal;
 mod statements;

@@ -37,6 +37,7 @@ use telemetry::metrics::UpkeepFailures;
 mod database;
 mod error;
 mod files;
+mod judge;
 mod key;
 mod lane;
 mod probe;

@@ -41,12 +41,17 @@ use proof::event::{ChannelId, EventKey, Offset};
 use record::Message;
 
 mod lane;
+mod log;
 mod position;
 
 use position::has_offset;
 
-pub(super) use lane::{Appended, ClaimedPosition, Lane, Lanes, Limits, Log, UnrecordedEvents};
+pub(super) use lane::{Lane, Lanes};
+pub(super) use log::{Appended, ClaimedPosition, Limits, Log, UnrecordedEvents};
 pub(super) use position::Position;
+
+/// The size of the body of a small event, in bytes. If a stream does not accept this size, it accepts no event.
+pub(super) const SMALL_BODY: usize = 1_024;
 
 const CHANNEL_ID: &str = "Channeld-Channel-Id";
 const EVENT_ID: &str = "Channeld-Event-Id";

@@ -18,6 +18,7 @@ use proof::event::Offset;
 use proof::verify::Hash;
 use record::{Facts, Field, Message, Record};
 
+pub(super) mod probe;
 #[cfg(test)]
 mod tests;
 
@@ -129,11 +130,6 @@ pub(super) enum Cell {
     Id(Uuid),
     Time(Timestamp),
     Hash(Hash),
-}
-
-/// Whether channeld writes a column of this name.
-pub(super) fn is_own_column(name: &str) -> bool {
-    COLUMNS.iter().any(|column| column.name == name)
 }
 
 /// A row, in the order of [`COLUMNS`].

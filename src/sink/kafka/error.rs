@@ -34,7 +34,7 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
             return SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned());
         }
         code if is_too_large(code) => return SinkError::refused(said.to_owned()),
-        Code::InvalidRecord | Code::InvalidTimestamp | Code::InvalidMessage => {
+        Code::InvalidRecord | Code::InvalidMessage => {
             return SinkError::refused(said.to_owned());
         }
         Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
@@ -56,6 +56,12 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
             (&*using, "one of the topics was deleted: `channeld check --connect` shows which")
         }
+        // The library gives each record the time at which it is produced.
+        Code::InvalidTimestamp => (
+            &*using,
+            "the clocks of this machine and of the brokers differ by more than the topics allow (message.timestamp.before.max.ms \
+             and message.timestamp.after.max.ms)",
+        ),
         Code::InvalidTransactionTimeout => (
             "beginning transactions",
             "reduce the setting timeout: three times its value must not exceed the brokers' transaction.max.timeout.ms",

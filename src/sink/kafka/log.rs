@@ -8,7 +8,8 @@ use tracing::info;
 
 use super::producer::Outgoing;
 use super::writer::{Capacity, Shared, Writer};
-use crate::stream::{Appended, ClaimedPosition, Limits, Log, Position, Unrecorded, UnrecordedEvents};
+use crate::narrowing::OtherContent;
+use crate::stream::{Appended, ClaimedPosition, Limits, Log, Position, SMALL_BODY, Unrecorded, UnrecordedEvents};
 use crate::{LaneRef, Position as LanePosition, Recorded, SinkError, blocking};
 use net::tasks::lock;
 use record::Message;
@@ -108,6 +109,17 @@ impl Log for LaneLog {
             Some(largest) if size > largest => Err(event.too_large(self.shared.topic(), Some(largest), None)),
             _ => Ok((event, size)),
         }
+    }
+
+    fn takes_small(&self, message: &Message) -> bool {
+        let event = Outgoing::event(&self.identity, message);
+        let size = event.size() - event.body.len() + SMALL_BODY;
+        self.capacity.largest.is_none_or(|largest| size <= largest)
+    }
+
+    async fn offer_others(&mut self, others: Vec<Outgoing>, position: &Position) -> OtherContent {
+        let position = position.clone();
+        self.on(move |writer| writer.offer_others(&others, position)).await
     }
 
     async fn append(&mut self, events: Vec<Outgoing>, position: &Position) -> Result<Appended, SinkError> {

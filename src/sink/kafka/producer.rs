@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::brokers::{Brokers, ClientReports, OffsetRanges, Reports};
 use super::error::{self, is_fenced};
+use crate::narrowing::OtherContent;
 use crate::settings::KafkaSettings;
 use crate::{Fault, LaneRef, SinkError, stream};
 use record::{Field, Message};
@@ -151,6 +152,23 @@ impl Producer {
             KafkaError::Transaction(said) if said.txn_requires_abort() => self.abort(&error, brokers),
             error => unknown(error),
         })
+    }
+
+    /// Produces an event in a transaction that is aborted, so that no `read_committed` reader sees it. Also returns whether the
+    /// next transaction can begin.
+    pub(super) fn offer(&self, brokers: &Brokers, event: &Outgoing, position: &Outgoing) -> (OtherContent, bool) {
+        let mut is_accepted = false;
+        let offered = self.transact(brokers, std::slice::from_ref(event), position, |_| {
+            is_accepted = true;
+            Err(SinkError::away("only offered".to_owned()))
+        });
+        match offered {
+            Err(TransactionError { is_aborted, .. }) if is_accepted => (OtherContent::Accepted, is_aborted),
+            Err(TransactionError { error: SinkError::Refused { .. }, is_aborted: true, .. }) => {
+                (OtherContent::Refused, true)
+            }
+            _ => (OtherContent::Untried, false),
+        }
     }
 
     /// Sends a record. If `partition` is `None`, the key selects the partition.

@@ -18,6 +18,7 @@ use super::error::is_too_large;
 use super::positions::{LaneRecords, Position, Positions, Takeover, claim_key};
 use super::producer::{Outgoing, Producer, TransactionError};
 use super::search::{Search, ends};
+use crate::narrowing::OtherContent;
 use crate::settings::KafkaSettings;
 use crate::stream::{self, Appended, Unrecorded};
 use crate::{Fault, LaneRef, Position as LanePosition, Recorded, SinkError};
@@ -100,6 +101,8 @@ pub(super) struct Writer {
     was_missing: bool,
     /// The maximum number of bytes in one transaction.
     bytes: usize,
+    /// Whether the brokers have refused the last events without a known reason, such as their size.
+    is_unexplained: bool,
     used: Instant,
 }
 
@@ -129,6 +132,7 @@ impl Writer {
             lost: None,
             was_missing: false,
             bytes: BYTES,
+            is_unexplained: false,
             used: Instant::now(),
         }
     }
@@ -348,6 +352,7 @@ impl Writer {
 
     /// The error for events that a broker refused. With several events, it is not known which one the broker refused.
     fn refused(&mut self, events: &[Outgoing], said: &str, is_too_large: bool) -> SinkError {
+        self.is_unexplained = !is_too_large;
         if let [event] = events
             && is_too_large
         {
@@ -360,6 +365,22 @@ impl Writer {
             self.bytes = events.iter().map(Outgoing::size).sum::<usize>().div_ceil(2);
         }
         SinkError::refused(format!("the topic {} refuses it: {said}", self.shared.topic()))
+    }
+
+    /// Produces other events than the refused one, in transactions that are aborted, until the brokers accept one.
+    pub(super) fn offer_others(&mut self, events: &[Outgoing], lane: stream::Position) -> OtherContent {
+        let mut tried = OtherContent::Untried;
+        let position = Outgoing::position(self.id.clone(), &Position { lane, ends: self.ends.clone() });
+        if !self.is_unexplained {
+            return tried;
+        }
+        for event in events {
+            let Some(claim) = self.claim.take_if(|_| tried != OtherContent::Accepted) else { break };
+            let (other, is_ready) = claim.producer.offer(&self.shared.brokers, event, &position);
+            tried = tried.max(other);
+            self.claim = Some(claim).filter(|_| is_ready);
+        }
+        tried
     }
 
     /// Serves the producer, and closes it if it was not used for a long time. Called periodically while the lane is not in

@@ -14,8 +14,9 @@ use async_trait::async_trait;
 use serde_json::json;
 use tracing::info;
 
+use super::failure::{DUPLICATE, NO_STREAM, RequestFailure, ServerRefusal, WRONG_SEQUENCE};
 use super::message::{Outgoing, Position, key_of};
-use super::server::{DUPLICATE, NO_STREAM, RequestFailure, Server, ServerRefusal, WRONG_SEQUENCE};
+use super::server::Server;
 use super::stream::{BATCH, Facts};
 use crate::stream::{self, Appended, ClaimedPosition, Limits, Log, Unrecorded, UnrecordedEvents};
 use crate::{LaneRef, Position as LanePosition, Recorded, SinkError};
@@ -316,6 +317,14 @@ impl Log for LaneLog {
         let event = if let Some(sequence) = self.again { event.again(sequence) } else { event };
         let size = event.size();
         self.unfit(&event, size).map_or(Ok((event, size)), Err)
+    }
+
+    fn takes_small(&self, message: &Message) -> bool {
+        let Server { settings, .. } = &*self.server;
+        let event = Outgoing::new(&self.identity, message, &settings.stream, &settings.subject);
+        let size = event.size() - event.body.len() + stream::SMALL_BODY;
+        let largest = self.facts.max_size.unwrap_or(usize::MAX).min(self.facts.max_payload);
+        size <= largest && self.facts.takes_some(&settings.subject.filter(&self.identity.channel))
     }
 
     /// Appends in one atomic batch. If the stream does not allow batches, publishes one message after the other.

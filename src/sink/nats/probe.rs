@@ -10,7 +10,8 @@ use serde_json::json;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::server::{RequestFailure, Server, ServerRefusal, WRONG_SEQUENCE, WRONG_SEQUENCE_UNNUMBERED};
+use super::failure::{RequestFailure, ServerRefusal, WRONG_SEQUENCE, WRONG_SEQUENCE_UNNUMBERED};
+use super::server::Server;
 use super::stream::summary;
 use crate::SinkError;
 use net::http;

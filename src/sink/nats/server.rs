@@ -23,6 +23,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::failure::{DENIED, NO_MESSAGE, RequestFailure, ServerRefusal, unanswered, unreadable};
 use crate::SinkError;
 use crate::settings::{Login, NatsSettings};
 use net::http;
@@ -30,47 +31,6 @@ use net::tasks::lock;
 
 /// The delay between two attempts to reconnect.
 const RECONNECT: Duration = Duration::from_millis(250);
-
-/// Error code of the server: the last message on the subject is not the expected message.
-pub(super) const WRONG_SEQUENCE: u64 = 10071;
-/// The server has seen the id of one of the messages.
-pub(super) const DUPLICATE: u64 = 10201;
-/// A message of the batch was lost, or no message of the batch arrived for too long.
-const INCOMPLETE: u64 = 10176;
-/// The stream does not allow batches, or no longer does.
-const BATCHES_DISABLED: u64 = 10174;
-pub(super) const NO_STREAM: u64 = 10059;
-/// Like [`WRONG_SEQUENCE`], without the number of the last message.
-pub(super) const WRONG_SEQUENCE_UNNUMBERED: u64 = 10164;
-const NO_MESSAGE: u64 = 10037;
-pub(super) const NAME_IN_USE: u64 = 10058;
-/// JetStream has no leader, is starting, or has reached its limit of pending requests or batches.
-const AWAY: [u64; 6] = [10008, 10009, 10104, 10118, WRONG_SEQUENCE_UNNUMBERED, 10210];
-/// The account, the stream or the server has no space, or no JetStream.
-const NO_ROOM: [u64; 10] = [10023, 10028, 10035, 10039, 10047, 10076, 10077, 10109, 10110, 10120];
-
-/// Why a request was not carried out, or may not have been carried out.
-#[derive(Debug)]
-pub(super) enum RequestFailure {
-    Unanswered(String),
-    Refused(ServerRefusal),
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct ServerRefusal {
-    #[serde(default)]
-    pub(super) err_code: u64,
-    #[serde(default)]
-    description: String,
-}
-
-impl ServerRefusal {
-    /// The sequence number of the last message on a subject, if the server refuses a message because of this number.
-    pub(super) fn last_sequence(&self) -> Option<u64> {
-        let number = self.description.rsplit(' ').next()?.parse().ok();
-        number.filter(|number| self.err_code == WRONG_SEQUENCE && *number > 0)
-    }
-}
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Ack {
@@ -242,9 +202,9 @@ impl Server {
 
     /// Publishes a message of a batch without waiting for an answer: the server acknowledges the batch as a whole.
     pub(super) async fn send(&self, subject: String, headers: HeaderMap, body: Bytes) -> Result<(), RequestFailure> {
-        let client = self.client().await.map_err(|error| RequestFailure::Unanswered(error.to_string()))?;
+        let client = self.client().await.map_err(RequestFailure::Unanswered)?;
         match timeout(self.settings.timeout, client.publish_with_headers(subject, headers, body)).await {
-            Ok(sent) => sent.map_err(|error| RequestFailure::Unanswered(http::root_cause(&error))),
+            Ok(sent) => sent.map_err(|error| unanswered(http::root_cause(&error))),
             Err(_) => Err(self.timed_out()),
         }
     }
@@ -254,14 +214,14 @@ impl Server {
         subject: String,
         request: Request,
     ) -> Result<T, RequestFailure> {
-        let client = self.client().await.map_err(|error| RequestFailure::Unanswered(error.to_string()))?;
+        let client = self.client().await.map_err(RequestFailure::Unanswered)?;
         let answer = timeout(self.settings.timeout, client.send_request(subject, request)).await;
         let message = answer.map_err(|_| self.timed_out())?.map_err(|error| match error.kind() {
             RequestErrorKind::TimedOut => self.timed_out(),
-            RequestErrorKind::NoResponders => RequestFailure::Unanswered(
-                "no answer from JetStream: it is off, still starting or without a leader".to_owned(),
-            ),
-            _ => RequestFailure::Unanswered(http::root_cause(&error)),
+            RequestErrorKind::NoResponders => {
+                unanswered("no answer from JetStream: it is off, still starting or without a leader".to_owned())
+            }
+            _ => unanswered(http::root_cause(&error)),
         })?;
         let mut answer: Value = serde_json::from_slice(&message.payload).map_err(unreadable)?;
         match answer.get_mut("error").map(Value::take) {
@@ -273,49 +233,37 @@ impl Server {
     /// The failure of a request without an answer. If the user is not allowed to make a request, the server reports an
     /// error and does not answer the request. The failure therefore includes the error that was reported last.
     fn timed_out(&self) -> RequestFailure {
-        let said = lock(&self.trouble).take().map(|trouble| format!(": {trouble}")).unwrap_or_default();
-        RequestFailure::Unanswered(format!("no answer within {:?}{said}", self.settings.timeout))
+        let said = format!("no answer within {:?}", self.settings.timeout);
+        if let Some(denied) = self.denied() {
+            return RequestFailure::Unanswered(SinkError::unusable(format!("{said}: {denied}")));
+        }
+        let trouble = lock(&self.trouble).take().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+        unanswered(format!("{said}{trouble}"))
+    }
+
+    /// The server's last report, if it is about a missing permission, with advice. A server does not say to which request it
+    /// belongs.
+    fn denied(&self) -> Option<String> {
+        let trouble = lock(&self.trouble).take_if(|trouble| trouble.to_lowercase().contains(DENIED))?;
+        Some(format!("{trouble}: give the user this permission"))
     }
 
     /// The error for an event that could not be published. A refusal counts as the fault of the event unless its code is
     /// known to have another cause.
     pub(super) fn error_of_event(&self, failure: RequestFailure) -> SinkError {
         let stream = &self.settings.stream;
-        self.error(failure, |said| SinkError::refused(format!("the stream {stream} refuses it: {said}")))
+        let refused = |said| SinkError::refused(format!("the stream {stream} refuses it: {said}"));
+        failure.error(stream, || self.denied(), refused)
     }
 
     /// The error for a failed request that is not about an event.
     pub(super) fn error_in(&self, doing: &str, failure: RequestFailure) -> SinkError {
         let stream = &self.settings.stream;
-        self.error(failure, |said| SinkError::unusable(format!("{doing} the stream {stream}: {said}")))
-    }
-
-    fn error(&self, failure: RequestFailure, refused: impl FnOnce(String) -> SinkError) -> SinkError {
-        let stream = &self.settings.stream;
-        match failure {
-            RequestFailure::Unanswered(message) => SinkError::away(message),
-            RequestFailure::Refused(ServerRefusal { err_code, description }) => {
-                let said = format!("{description} (error {err_code})");
-                match err_code {
-                    INCOMPLETE | BATCHES_DISABLED | WRONG_SEQUENCE => SinkError::away(said),
-                    code if AWAY.contains(&code) => SinkError::away(said),
-                    NO_STREAM => SinkError::unusable(format!(
-                        "using the stream {stream}: {said}: create the stream, set create = true, or correct the name"
-                    )),
-                    code if NO_ROOM.contains(&code) => SinkError::unusable(format!(
-                        "publishing to the stream {stream}: {said}: give the stream or the account more room"
-                    )),
-                    _ => refused(said),
-                }
-            }
-        }
+        let refused = |said| SinkError::unusable(format!("{doing} the stream {stream}: {said}"));
+        failure.error(stream, || self.denied(), refused)
     }
 }
 
 fn decoded<'de, D: Deserializer<'de>>(base64: D) -> Result<Vec<u8>, D::Error> {
     STANDARD.decode(String::deserialize(base64)?).map_err(D::Error::custom)
-}
-
-fn unreadable(error: impl std::error::Error) -> RequestFailure {
-    RequestFailure::Unanswered(format!("the answer cannot be read: {error}"))
 }

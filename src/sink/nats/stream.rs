@@ -6,8 +6,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tracing::info;
 
+use super::failure::{NAME_IN_USE, NO_STREAM, RequestFailure, ServerRefusal};
 use super::message::Position;
-use super::server::{NAME_IN_USE, NO_STREAM, RequestFailure, Server, ServerRefusal};
+use super::server::Server;
 use super::subjects::{covers, meets};
 use crate::SinkError;
 use crate::settings::NatsSettings;
@@ -102,6 +103,11 @@ pub(super) struct Facts {
 impl Facts {
     pub(super) fn takes(&self, subject: &str) -> bool {
         self.subjects.iter().any(|filter| covers(filter, subject))
+    }
+
+    /// Whether the stream takes a subject that this filter matches.
+    pub(super) fn takes_some(&self, filter: &str) -> bool {
+        self.subjects.iter().any(|subjects| meets(subjects, filter))
     }
 }
 

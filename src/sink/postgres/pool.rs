@@ -21,7 +21,7 @@ use super::statements::Statements;
 use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::PostgresSettings;
 use crate::table::without_row;
-use crate::{Fault, LaneRef, Position, SinkError};
+use crate::{LaneRef, Position, SinkError};
 use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, answered_within};
 use net::tasks::{joined, lock};
 use proof::event::Offset;
@@ -192,6 +192,26 @@ impl Borrowed<'_> {
         self.answer(self.send(statement, parameters)).await
     }
 
+    /// Does `work` in a transaction that is rolled back. Checks the deferred constraints before. If the transaction cannot be
+    /// ended, or the future is dropped, the connection is not used again.
+    pub(super) async fn rolled_back<T>(
+        &self,
+        work: impl Future<Output = Result<T, StatementRefusal>>,
+    ) -> Result<T, StatementRefusal> {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        self.query("begin", &[]).await?;
+        let done = async {
+            let done = work.await?;
+            self.query("set constraints all immediate", &[]).await.map(|_| done)
+        };
+        let done = done.await;
+        if done.as_ref().err().is_none_or(StatementRefusal::may_be_of_one_row) {
+            self.query("rollback", &[]).await?;
+            self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+        done
+    }
+
     /// Executes a statement and returns its rows, without a timeout. The first poll sends the statement. The server executes
     /// statements in the order in which they are sent.
     pub(super) async fn send(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
@@ -237,11 +257,8 @@ impl Borrowed<'_> {
             // The other connections lead to the same server, which may have failed.
             lock(&pool.idle).clear();
         }
-        let refusal = refusal::of_statement(&error, &pool.settings.server, &pool.at);
-        if refusal.error.fault() != Fault::Event {
-            *pool.is_ready.lock().await = false;
-        }
-        refusal
+        *pool.is_ready.lock().await = false;
+        refusal::of_statement(&error, &pool.settings.server, &pool.at)
     }
 
     fn open(&self) -> &OpenConnection {

@@ -1,7 +1,7 @@
 //! The statements over the tables.
 
 use crate::settings::PostgresSettings;
-use crate::table::{COLUMNS, CellKind, NO_ID, joined, names, progress, quoted};
+use crate::table::{COLUMNS, CellKind, NO_ID, joined, names, probe, progress, quoted};
 
 /// How many parameters of an insert precede the parameters of the columns.
 const BEFORE: usize = 6;
@@ -10,12 +10,15 @@ const BEFORE: usize = 6;
 /// process id or the start time of the server is different.
 const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg_postmaster_start_time()))";
 
-/// The statements. `$1` and `$2` are the channel and the sink, except in `oldest` and `holds`.
+/// The statements. `$1` and `$2` are the channel and the sink, except in `copy`, `oldest` and `holds`.
 #[derive(Debug)]
 pub(super) struct Statements {
     /// Moves the lane from position `$5` to `$3` under epoch `$4`, and writes rows. `$6` determines whether the commit waits
     /// for the disk. Returns the number of lanes that were moved, and the server process that executed the statement.
     pub(super) insert: String,
+    /// Copies a row of channel `$1`, with the values of [`probe::changed`] from `$2` on. Only for a transaction that is rolled
+    /// back. Returns a row if the table has a row to copy.
+    pub(super) copy: String,
     /// Takes the lane over under epoch `$4` and sets its position to `$3`, even if `$3` is lower than the position. `$5`
     /// and `$6` are the offsets and ids of pending events. Returns the same columns as [`claim`](Self::claim).
     pub(super) adopt: String,
@@ -87,6 +90,11 @@ impl Statements {
                  on conflict ({key}) do nothing returning 1) \
                  select (select count(*) from lane), {BACKEND}, \
                  case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}"
+            ),
+            copy: format!(
+                "insert into {table} ({names}) select {} from {table} where channel_id = $1 \
+                 order by event_offset desc limit 1 returning 1",
+                probe::copied_columns(|at| format!("${}", at + 2))
             ),
             adopt: format!(
                 "with lane as (insert into {progress} as p (channel_id, sink, through, epoch) values ($1, $2, $3, $4) \

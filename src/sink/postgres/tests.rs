@@ -1,7 +1,7 @@
 use bytes::Bytes;
 
 use super::cells::jsonb_refuses;
-use super::writer::{AT_ONCE_BYTES, pieces};
+use super::insert::{AT_ONCE_BYTES, pieces};
 use crate::table::{COLUMNS, Cell, Row};
 
 #[test]

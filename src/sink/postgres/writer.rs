@@ -19,35 +19,18 @@ use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use futures_util::future::{MaybeDone, maybe_done};
-use serde_json::json;
 use tokio_postgres::Error;
-use tokio_postgres::types::Type;
 
-use super::cells::{self, Parameter};
-use super::pool::{Borrowed, Pool};
+use super::cells;
+use super::insert::{StatementResult, Step, insert, pieces};
+use super::judge::Judge;
+use super::pool::Borrowed;
 use super::refusal::{Detail, StatementRefusal};
+use crate::narrowing::halves;
 use crate::table::{Row, displaced, next_rows, overtaken};
 use crate::{Delivery, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
-
-/// If the rows for one statement have more bytes than this, several statements write them.
-pub(super) const AT_ONCE_BYTES: usize = 8 << 20;
-
-/// The condition of a statement, and its effects other than writing rows.
-#[derive(Clone, Copy)]
-struct Step {
-    /// The statement writes only if the lane has this position.
-    after: Option<Offset>,
-    /// The position becomes the higher one of `after` and `through`.
-    through: Offset,
-    /// Whether the answer waits until the rows are on the server's disk.
-    waits: bool,
-}
-
-/// The answer to a statement: whether the lane belongs to this instance and had the expected position, and the server process
-/// that has executed the statement.
-type StatementResult = (bool, String);
 
 /// Rows that were sent, and the statement that writes them.
 struct SentRows<F: Future> {
@@ -68,13 +51,6 @@ pub(super) struct Writer<'a> {
     backend: Option<String>,
     /// Whether each statement waits for the disk.
     each_waits: bool,
-}
-
-impl Step {
-    /// The lane's position after this step.
-    fn position(&self) -> Option<Offset> {
-        self.after.max(Some(self.through))
-    }
 }
 
 impl<'a> Writer<'a> {
@@ -131,7 +107,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Waits for a statement. If it is refused because of one of its events, [`write_apart`](Self::write_apart) writes its
+    /// Waits for a statement. If it is refused, perhaps because of one of its rows, [`write_apart`](Self::write_apart) writes its
     /// rows. Returns whether the statement itself has written the rows.
     async fn finish<F>(
         &mut self,
@@ -152,7 +128,7 @@ impl<'a> Writer<'a> {
                 }
                 Ok(true)
             }
-            Err(refusal) if refusal.may_be_of_one_event() => {
+            Err(refusal) if refusal.may_be_of_one_row() => {
                 self.write_apart(place.start, Arc::unwrap_or_clone(rows)).await.map(|()| false)
             }
             Err(refusal) => Err(self.undelivered(refusal.error)),
@@ -171,14 +147,17 @@ impl<'a> Writer<'a> {
             let step = Step { after: self.position, through: delivery.through_part(&place), waits: true };
             match self.answer(step, insert(connection, delivery, step, &rows[piece.clone()])).await {
                 Ok(()) => self.durable = place.end,
-                Err(refusal) if refusal.may_be_of_one_event() && piece.len() > 1 => {
-                    let middle = piece.start + piece.len() / 2;
-                    pieces.extend([middle..piece.end, piece.start..middle]);
+                Err(refusal) if refusal.may_be_of_one_row() && piece.len() > 1 => {
+                    let [before, after] = halves(&piece);
+                    pieces.extend([after, before]);
                 }
                 Err(StatementRefusal { detail: Detail::Json, .. }) if cells::forgo_json(&mut rows[piece.start]) => {
                     pieces.push(piece);
                 }
-                Err(refusal) => return Err(self.undelivered(refusal.error)),
+                Err(refusal) => {
+                    let judged = Judge { connection, delivery, step }.judged(refusal, &rows, piece.start).await;
+                    return Err(self.undelivered(judged));
+                }
             }
         }
         Ok(())
@@ -196,10 +175,6 @@ impl<'a> Writer<'a> {
             Ok(()) => {
                 self.durable = written;
                 Ok(())
-            }
-            // The statement has no event, so the table of positions has refused it.
-            Err(StatementRefusal { error: SinkError::Refused { message, .. }, .. }) => {
-                Err(self.undelivered(SinkError::unusable(message)))
             }
             Err(refusal) => Err(self.undelivered(refusal.error)),
         }
@@ -239,49 +214,4 @@ impl<'a> Writer<'a> {
     fn undelivered(&self, error: SinkError) -> Undelivered {
         Undelivered::after(self.durable, error)
     }
-}
-
-/// Sends a statement that writes rows of one lane and the lane's position.
-async fn insert(
-    connection: &Borrowed<'_>,
-    delivery: &Delivery<'_>,
-    Step { after, through, waits }: Step,
-    rows: &[Row],
-) -> Result<StatementResult, Error> {
-    let Pool { settings, statements, .. } = connection.pool;
-    let (columns, Delivery { lane, epoch, .. }) = (cells::columns(rows), delivery);
-    let (channel, sink) = (lane.channel.id.0, &*lane.sink);
-    let (through, epoch, after) = (through.get(), bigint(*epoch), after.map(Offset::get));
-    let note = json!({"channel": &*lane.channel.name, "sink": sink, "through": through}).to_string();
-    let mut parameters: Vec<Parameter<'_>> = vec![
-        (&channel as _, Type::UUID),
-        (&sink as _, Type::TEXT),
-        (&through as _, Type::INT8),
-        (&epoch as _, Type::INT8),
-        (&after as _, Type::INT8),
-        (&waits as _, Type::BOOL),
-    ];
-    parameters.extend(columns.iter().map(|(column, kind)| (column as _, kind.clone())));
-    if let Some(notified) = &settings.notify {
-        parameters.extend([(notified as _, Type::TEXT), (&note as _, Type::TEXT)] as [Parameter<'_>; 2]);
-    }
-    let answer = connection.send(&statements.insert, &parameters).await?;
-    let row = answer.first().expect("a query without a table gives one row");
-    Ok((row.get::<_, i64>(0) > 0, row.get(1)))
-}
-
-/// Splits rows into ranges for one statement each. The last range comes first.
-pub(super) fn pieces(rows: &[Row]) -> Vec<Range<usize>> {
-    let (mut pieces, mut start, mut bytes) = (Vec::new(), 0, 0);
-    for (at, row) in rows.iter().enumerate() {
-        let more = cells::bytes(row);
-        if at > start && bytes + more > AT_ONCE_BYTES {
-            pieces.push(start..at);
-            (start, bytes) = (at, 0);
-        }
-        bytes += more;
-    }
-    pieces.push(start..rows.len());
-    pieces.reverse();
-    pieces
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tracing::{error, info, warn};
 
 use super::SqliteSettings;
@@ -70,7 +70,7 @@ impl Database {
         }
     }
 
-    /// Writes the work of several lanes in one transaction. If an event is refused, writes the work of each lane in its own
+    /// Writes the work of several lanes in one transaction. If a row is refused, writes the work of each lane in its own
     /// transaction.
     pub(super) fn write(&mut self, group: Vec<Work>) -> Vec<LaneResult> {
         let written = self.transaction(&group);
@@ -81,40 +81,68 @@ impl Database {
         }
         match written {
             Ok(answers) => answers,
-            Err(Undelivered { error, .. }) if error.fault() != Fault::Event => {
+            Err(failure) if failure.may_be_of_one_row() => group.into_iter().map(|work| self.write_one(work)).collect(),
+            Err(failure) => {
+                let error = failure.at(&self.settings.path);
                 group.iter().map(|_| Err(Undelivered::after(0, error.clone()))).collect()
             }
-            Err(_) => group.into_iter().map(|work| self.write_one(work)).collect(),
         }
     }
 
     /// Writes the work of one lane, up to the first row that is refused.
     fn write_one(&mut self, mut work: Work) -> LaneResult {
-        let refused = match self.one(&work) {
-            Err(refused) if refused.delivered > 0 => refused,
-            answer => return answer,
+        let failure = match self.transaction(std::slice::from_ref(&work)) {
+            Ok(mut answers) => return answers.pop().unwrap_or_else(|| Ok(Resumed::default())),
+            Err(failure) if failure.may_be_of_one_row() => failure,
+            Err(failure) => return Err(failure.undelivered(&self.settings.path)),
         };
-        work.keep_first(refused.delivered);
-        self.one(&work).map_err(|undelivered| Undelivered::after(0, undelivered.error))?;
-        Err(refused)
+        let accepted = match failure {
+            SqliteError::Sqlite(_, Some(before)) => before,
+            _ => work.rows() / 2,
+        };
+        let Some(rest) = (accepted > 0).then(|| work.split_off(accepted)).flatten() else {
+            return Err(Undelivered::after(0, self.judged(&work, failure)));
+        };
+        self.write_one(work)?;
+        let written = match failure {
+            SqliteError::Sqlite(_, None) => self.write_one(rest),
+            failure => Err(Undelivered::after(0, self.judged(&rest, failure))),
+        };
+        written.map_err(|Undelivered { delivered, error, .. }| Undelivered::after(accepted + delivered, error))
     }
 
-    fn one(&mut self, work: &Work) -> LaneResult {
-        let mut answers = self.transaction(std::slice::from_ref(work))?;
-        answers.pop().unwrap_or_else(|| Ok(Resumed::default()))
+    /// The error of work whose first row was refused alone.
+    fn judged(&mut self, work: &Work, failure: SqliteError) -> SinkError {
+        let path = self.settings.path.clone();
+        if let (Work::Deliver { .. }, SqliteError::Sqlite(_, None)) = (work, &failure) {
+            // A deferred constraint is compared only at the end of a transaction that is not rolled back.
+            return SinkError::refused(failure.at(&path).to_string());
+        }
+        let statements = self.statements.clone();
+        let opened = self.opened().map_err(SqliteError::from);
+        match opened.and_then(|connection| statements.other_content(connection, work)) {
+            Ok(other) => {
+                let error = failure.at(&path).judged(other);
+                if error.fault() != Fault::Event {
+                    // The next use opens the database again and checks its tables.
+                    drop(self.close());
+                }
+                error
+            }
+            Err(failure) => failure.at(&path),
+        }
     }
 
-    fn transaction(&mut self, group: &[Work]) -> Result<Vec<LaneResult>, Undelivered> {
+    fn transaction(&mut self, group: &[Work]) -> Result<Vec<LaneResult>, SqliteError> {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
         let opened = self.opened().map_err(SqliteError::from);
-        let written = opened.and_then(|connection| carry_out(connection, &statements, group));
-        let undelivered = |failure: SqliteError| failure.undelivered(&settings.path);
-        let written = written.map_err(undelivered);
-        if written.as_ref().is_err_and(|failed| failed.error.fault() != Fault::Event) {
+        let written = opened.and_then(|connection| statements.carry_out_all(connection, group));
+        if written.as_ref().is_err_and(|failure| !failure.may_be_of_one_row()) {
             // The next use opens the database again and checks its tables. If closing fails, the next use reports it.
             drop(self.close());
         }
         self.note();
+        let undelivered = |failure: SqliteError| failure.undelivered(&settings.path);
         Ok(written?.into_iter().map(|done| done.map_err(undelivered)).collect())
     }
 
@@ -265,24 +293,6 @@ fn open(settings: &SqliteSettings) -> Result<Connection, SqliteError> {
     connection.execute_batch(schema::AFTER_THE_LOG)?;
     schema::prepare(&mut connection, settings)?;
     Ok(connection)
-}
-
-/// Carries out the work of several lanes in one transaction. Fails if a row is refused, or if the database cannot be used.
-fn carry_out(
-    connection: &mut Connection,
-    statements: &Statements,
-    group: &[Work],
-) -> Result<Vec<Result<Resumed, SqliteError>>, SqliteError> {
-    let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
-    let mut done = Vec::with_capacity(group.len());
-    for work in group {
-        match statements.carry_out(&transaction, work) {
-            Err(failure @ SqliteError::Sqlite(..)) => return Err(failure),
-            other => done.push(other),
-        }
-    }
-    transaction.commit()?;
-    Ok(done)
 }
 
 /// Like [`checkpoint`], but does not wait for readers. Events that arrive meanwhile must not wait until another program has

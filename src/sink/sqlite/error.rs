@@ -10,8 +10,9 @@ use net::shortage::Shortage;
 
 /// Why the database was not used.
 pub(super) enum SqliteError {
-    /// SQLite's error, and how many rows of the same lane come before the row that failed.
-    Sqlite(rusqlite::Error, usize),
+    /// SQLite's error, and how many rows of the same lane come before the row that failed. `None` if the transaction failed at
+    /// its end, because of a deferred constraint: any of its rows can be the cause.
+    Sqlite(rusqlite::Error, Option<usize>),
     /// A failure that SQLite did not report. If it concerns one lane, nothing was written for this lane.
     Other(SinkError),
 }
@@ -24,15 +25,29 @@ impl SqliteError {
         }
     }
 
+    /// The error of a lane for which nothing was written.
     pub(super) fn undelivered(self, path: &Path) -> Undelivered {
-        let rows = if let Self::Sqlite(_, rows) = self { rows } else { 0 };
-        Undelivered::after(rows, self.at(path))
+        Undelivered::after(0, self.at(path))
+    }
+
+    /// Whether one of several rows may be the cause.
+    pub(super) fn may_be_of_one_row(&self) -> bool {
+        let Self::Sqlite(error, _) = self else { return false };
+        // An error in the SQL of a trigger has the code `Unknown`.
+        let codes = [
+            ErrorCode::ConstraintViolation,
+            ErrorCode::TooBig,
+            ErrorCode::TypeMismatch,
+            ErrorCode::OperationAborted,
+            ErrorCode::Unknown,
+        ];
+        error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
     }
 }
 
 impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error, 0)
+        Self::Sqlite(error, Some(0))
     }
 }
 
@@ -53,7 +68,7 @@ pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
     let (fault, advice) = match code {
         Some(ErrorCode::OutOfMemory) => (Fault::Target, "the machine has no free memory"),
         Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => {
-            (Fault::Event, "a constraint or a trigger that was added to the table refuses this event")
+            (Fault::Operator, "a constraint or a trigger that was added to the table is the cause")
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (Fault::Target, "another program has locked the database: end the transaction of that program")
@@ -73,8 +88,7 @@ pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
         }
         _ => (Fault::Operator, "was its table changed? `channeld check --connect` shows the difference"),
     };
-    let message = format!("writing to {path}: {error}; {advice}");
-    if fault == Fault::Event { SinkError::refused(message) } else { SinkError::Unavailable { message, fault } }
+    SinkError::Unavailable { message: format!("writing to {path}: {error}; {advice}"), fault }
 }
 
 /// The failure to open a file or a directory.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, OptionalExtension, ToSql, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params, params_from_iter};
 
 use super::error::SqliteError;
 use super::schema::Statements;
@@ -33,19 +33,38 @@ impl Work {
         if let Self::Deliver { rows, .. } = self { rows.len() } else { 0 }
     }
 
-    /// Keeps only the first `count` rows, and lowers the position to the offset of the last of these rows. `count` is at
-    /// least one.
-    pub(super) fn keep_first(&mut self, count: usize) {
-        if let Self::Deliver { through, rows, .. } = self {
-            rows.truncate(count);
-            // The only number in a row is the offset of its event.
-            let offset = |cell: &Cell| if let Cell::Number(offset) = cell { Offset::new(*offset) } else { None };
-            *through = rows.last().and_then(|row| row.0.iter().find_map(offset)).unwrap_or(*through);
-        }
+    /// Splits a delivery. Keeps the first `count` rows, and lowers the position to the offset of the last of these rows.
+    /// Returns a delivery of the other rows, which follows. `count` is at least one.
+    pub(super) fn split_off(&mut self, count: usize) -> Option<Self> {
+        let Self::Deliver { lane, epoch, after, through, rows } = self else { return None };
+        let rest = rows.split_off(count);
+        // The only number in a row is the offset of its event.
+        let offset = |cell: &Cell| if let Cell::Number(offset) = cell { Offset::new(*offset) } else { None };
+        let first = rows.last().and_then(|row| row.0.iter().find_map(offset)).unwrap_or(*through);
+        let through = std::mem::replace(through, first);
+        Some(Self::Deliver { lane: lane.clone(), epoch: *epoch, after: (*after).max(Some(first)), through, rows: rest })
     }
 }
 
 impl Statements {
+    /// Carries out the work of several lanes in one transaction. Fails if a row is refused, or if the database cannot be used.
+    pub(super) fn carry_out_all(
+        &self,
+        connection: &mut Connection,
+        group: &[Work],
+    ) -> Result<Vec<Result<Resumed, SqliteError>>, SqliteError> {
+        let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
+        let mut done = Vec::with_capacity(group.len());
+        for work in group {
+            match self.carry_out(&transaction, work) {
+                Err(failure @ SqliteError::Sqlite(..)) => return Err(failure),
+                other => done.push(other),
+            }
+        }
+        transaction.commit().map_err(|error| SqliteError::Sqlite(error, None))?;
+        Ok(done)
+    }
+
     pub(super) fn carry_out(&self, connection: &Connection, work: &Work) -> Result<Resumed, SqliteError> {
         match work {
             Work::Resume(recorded) => {
@@ -120,7 +139,7 @@ impl Statements {
         let mut insert = connection.prepare(&self.insert)?;
         let mut index = self.index.as_ref().map(|index| connection.prepare(index)).transpose()?;
         for (before, row) in rows.iter().enumerate() {
-            let failed = |error| SqliteError::Sqlite(error, before);
+            let failed = |error| SqliteError::Sqlite(error, Some(before));
             let inserted = insert.execute(params_from_iter(&row.0)).map_err(failed)?;
             if let Some(index) = index.as_mut().filter(|_| inserted > 0) {
                 index.execute([connection.last_insert_rowid()]).map_err(failed)?;

@@ -7,7 +7,7 @@ use super::error::SqliteError;
 use super::{SqliteSettings, key};
 use crate::SinkError;
 use crate::settings::Search;
-use crate::table::{self, COLUMNS, Column, joined, names, progress, quoted, searched};
+use crate::table::{self, COLUMNS, Column, joined, names, probe, progress, quoted, searched};
 
 /// Settings of a new database. They have no effect on an existing database. With `auto_vacuum = incremental`, free pages
 /// can be returned to the file system.
@@ -30,6 +30,9 @@ pub(super) struct Statements {
     /// Moves the lane's position forward, if it is the expected position.
     pub(super) advance: String,
     pub(super) insert: String,
+    /// Copies a row of channel `?1`, with the values of [`probe::changed`] from `?2` on. Only for a transaction that is rolled
+    /// back.
+    pub(super) copy: String,
     /// Whether an event has a row.
     pub(super) look: String,
     /// Adds a row to the full-text index.
@@ -70,6 +73,11 @@ impl Statements {
             ),
             progress_table,
             insert: format!("insert into {table} ({names}) values ({values}) on conflict ({key}) do nothing"),
+            copy: format!(
+                "insert into {table} ({names}) select {} from {table} where channel_id = ?1 \
+                 order by event_offset desc limit 1",
+                probe::copied_columns(|at| format!("?{}", at + 2))
+            ),
             look: format!(
                 "select 1 from {table} where channel_id = ?1 and event_offset = ?2 and {} = {}",
                 key::identity("event_id"),

@@ -167,6 +167,65 @@ async fn a_refused_event_stops_only_later_events_of_its_lane() {
     assert_eq!(place.numbers("select through from order_progress order by channel_id"), [3, 9]);
 }
 
+/// Triggers that refuse every event from offset 3 on, and one that fails for them because it does not fit the table.
+const REFUSE_ALL: [&str; 2] = [
+    "create trigger refuses before insert on \"order\" when new.event_offset >= 3 begin select raise(abort, 'closed'); end",
+    "create trigger refuses before insert on \"order\" when new.event_offset >= 3 begin \
+     insert into nowhere values (1); end",
+];
+
+#[tokio::test]
+async fn a_table_that_refuses_every_event_waits_and_one_that_refuses_an_event_names_it() {
+    for refuse in REFUSE_ALL {
+        let place = Fixture::new();
+        let sink = place.sink();
+        deliver(&sink, &channel(1), &records(&channel(1), 1..3)).await.unwrap();
+        place.reader().execute_batch(refuse).unwrap();
+        // A single event, and several.
+        for batch in [3..4, 3..7] {
+            let refused = deliver(&sink, &channel(1), &records(&channel(1), batch)).await.unwrap_err();
+            assert!(
+                matches!(refused.error, SinkError::Unavailable { fault: Fault::Operator, .. })
+                    && refused.delivered == 0,
+                "{refused:?}"
+            );
+        }
+        assert_eq!(place.offsets(), [1, 2], "no other content stays in the table");
+        place.reader().execute_batch("drop trigger refuses").unwrap();
+        // Only one event is refused, with the general code for errors, even if the event is alone.
+        place
+            .reader()
+            .execute_batch(
+                "create trigger refuses before insert on \"order\" when new.event_offset = 3 begin \
+            select json('not json'); end",
+            )
+            .unwrap();
+        let refused = deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap_err();
+        assert!(matches!(refused.error, SinkError::Refused { fault: Fault::Event, .. }), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_key_refuses_only_the_event_that_breaks_it_even_at_the_end_of_a_transaction() {
+    for when in ["", " deferrable initially deferred"] {
+        let place = Fixture::new();
+        let sink = place.sink();
+        deliver(&sink, &channel(1), &records(&channel(1), [1])).await.unwrap();
+        place
+            .reader()
+            .execute_batch(&format!(
+                "create table known (number integer primary key); insert into known values (1), (2), (3), (5); \
+                 alter table \"order\" add column mine integer references known (number){when}; \
+                 create trigger fills after insert on \"order\" begin \
+                 update \"order\" set mine = new.event_offset where id = new.id; end;"
+            ))
+            .unwrap();
+        let refused = deliver(&sink, &channel(1), &records(&channel(1), 2..6)).await.unwrap_err();
+        assert!(matches!(refused.error, SinkError::Refused { fault: Fault::Event, .. }), "{when}: {refused:?}");
+        assert_eq!((refused.delivered, place.offsets()), (2, vec![1, 2, 3]), "{when}");
+    }
+}
+
 #[tokio::test]
 async fn transactions_before_a_refused_event_stay() {
     let place = Fixture::new();

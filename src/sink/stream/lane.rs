@@ -10,107 +10,24 @@
 //!   took effect.
 //! * **One position.** A delivery begins only if the stream has the position that the caller expects.
 //! * **A refusal concerns one event.** If an event is too large, or the stream does not accept it, the position covers all
-//!   events before it, and only this event is reported.
+//!   events before it, and only this event is reported. If the stream accepts no event, this is reported instead (see
+//!   `narrowing`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
 use tokio::sync::OwnedMutexGuard;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use super::log::{Appended, ClaimedPosition, Log, UnrecordedEvents};
 use super::{Position, Unrecorded};
+use crate::narrowing::{OTHERS, OtherContent};
 use crate::{Delivery, LaneRef, Position as LanePosition, Recorded, Resumed, SinkError, Undelivered};
 use net::tasks::lock;
 use proof::event::{ChannelId, EventKey};
 use record::Message;
-
-/// The events and the positions of one lane, as a server keeps them.
-#[async_trait]
-pub(crate) trait Log: Send + Sync {
-    /// An event that is ready to be appended.
-    type Event: Send;
-
-    /// Logged if events are skipped because they are above a cursor that was moved back.
-    const MOVED_BACK: &str;
-
-    /// Logged if events are skipped because a crash or a failure happened after they were appended and before they were
-    /// recorded.
-    const HOLDS: &str;
-
-    /// Takes the lane over. From then on the server refuses the requests of earlier owners, including requests that were
-    /// sent before the claim. If no position is confirmed, the recorded cursor becomes the position.
-    ///
-    /// # Errors
-    /// [`SinkError::Overtaken`] if this process had the lane under the same lease, and another instance has claimed it since.
-    async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError>;
-
-    /// Finds unrecorded events of the lane. If `everywhere` is true, the whole stream is searched. Otherwise only the part
-    /// after the claimed position is searched. If this kind of server cannot have events there that the position does not
-    /// cover, nothing is searched.
-    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError>;
-
-    /// Checks whether events can be appended to this position. Called once before each delivery.
-    async fn ready(&mut self, position: &Position) -> Result<(), SinkError>;
-
-    /// Reads the settings of the stream again, because an operator may have changed them.
-    async fn refresh(&mut self) -> Result<(), SinkError>;
-
-    fn limits(&self) -> Limits;
-
-    /// Prepares an event. Returns it with its size in bytes.
-    ///
-    /// # Errors
-    /// If the stream is known not to accept the event.
-    fn event(&self, message: &Message) -> Result<(Self::Event, usize), SinkError>;
-
-    /// Appends events, and the position that results from them, if the lane's claim is still valid.
-    ///
-    /// # Errors
-    /// If the position was not appended, or if it is unknown whether it was appended.
-    async fn append(&mut self, events: Vec<Self::Event>, position: &Position) -> Result<Appended, SinkError>;
-
-    /// The error if the stream does not have the expected position.
-    fn displaced(&self) -> SinkError;
-}
-
-pub(crate) enum ClaimedPosition {
-    /// The stream has no position, although one is confirmed. The lane is not claimed.
-    Missing(String),
-    /// The lane is claimed, and has this position.
-    At(Position),
-}
-
-/// Unrecorded events in a stream.
-#[derive(Default)]
-pub(crate) struct UnrecordedEvents {
-    /// The events after the position that was claimed. They belong to the last delivery.
-    pub(crate) last: BTreeSet<EventKey>,
-    /// The other events.
-    pub(crate) earlier: BTreeSet<EventKey>,
-}
-
-/// The limits of one append. An event that is larger than `bytes` is appended alone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) events: usize,
-    pub(crate) bytes: usize,
-}
-
-pub(crate) enum Appended {
-    All,
-    /// The position was not appended. The stream already has these events. The caller appends the others again.
-    Held(BTreeSet<EventKey>),
-    /// The position was not appended, because an event is refused.
-    Refused {
-        /// The index of the refused event, if the index is known. All events before this event were then appended. If the
-        /// index is unknown, no event was appended.
-        at: Option<usize>,
-        error: SinkError,
-    },
-}
 
 pub(crate) struct Lanes<L>(Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<Lane<L>>>>>);
 
@@ -215,7 +132,7 @@ impl<L: Log> Lane<L> {
         let mut named = self.position.events();
         named.retain(|key| self.held.contains(key));
         let base = self.position.keeping(&named);
-        let (mut most, mut refused, mut is_fresh) = (usize::MAX, None, false);
+        let (mut most, mut refused, mut is_fresh) = (usize::MAX, None::<(usize, SinkError)>, false);
         loop {
             let stop = refused.as_ref().map(|(index, _)| *index);
             let Chunk { events, keys, end, unfit } = self.chunk(delivery.messages, *settled, most, stop);
@@ -224,9 +141,17 @@ impl<L: Log> Lane<L> {
             if events.is_empty() && self.position.through == through {
                 *settled = end;
                 match (refused, unfit) {
-                    (Some((_, error)), _) => return Err(error),
+                    (Some((index, error)), _) => {
+                        let others = self.fitting(&delivery.messages[index + 1..]).take(OTHERS).collect();
+                        let other = self.log.offer_others(others, &self.position).await;
+                        return Err(error.judged(other));
+                    }
                     (None, None) => return Ok(()),
-                    (None, Some(error)) if is_fresh => return Err(error),
+                    (None, Some(error)) if is_fresh => {
+                        let takes_other = self.log.takes_small(&delivery.messages[end])
+                            || self.fitting(delivery.messages).next().is_some();
+                        return Err(error.judged(OtherContent::accepted(takes_other)));
+                    }
                     (None, Some(_)) => self.log.refresh().await?,
                 }
                 (refused, is_fresh) = (None, true);
@@ -255,6 +180,11 @@ impl<L: Log> Lane<L> {
             self.held.extend(&there);
             named.extend(there);
         }
+    }
+
+    /// The events of the messages that the limits of the stream allow.
+    fn fitting(&self, messages: &[Message]) -> impl Iterator<Item = L::Event> {
+        messages.iter().filter_map(|message| self.log.event(message).ok()).map(|(event, _)| event)
     }
 
     /// The messages after the first `settled` that can be appended together: at most `most`, and not the message at `stop`.

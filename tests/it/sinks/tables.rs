@@ -10,6 +10,7 @@ use crate::support::{Daemon, Database, LONGEST_WAIT, Setup, Tables, programs};
 
 mod check;
 mod failures;
+mod fault;
 mod history;
 mod instances;
 mod kills;

@@ -4,11 +4,13 @@
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::Confirmed;
+use crate::stream::Limits;
 use crate::tests::{channel, lane, offset, records};
+use crate::{Confirmed, Fault};
 use proof::event::Offset;
 
 /// The records of a stream: events and positions. The last claim is the only one that may append.
@@ -17,6 +19,10 @@ struct Stream {
     events: Vec<EventKey>,
     position: Option<Position>,
     refused: Option<Offset>,
+    /// Whether every event is refused.
+    is_closed: bool,
+    /// The offset from which events exceed a limit of the stream, and whether small events exceed it too.
+    limit: Option<(Offset, bool)>,
     /// Whether the log reports which event is refused, and stores the events before it, like a server without batches.
     is_one_by_one: bool,
     /// Whether only a search of the whole stream finds events, as in Kafka.
@@ -66,13 +72,26 @@ impl Log for Memory {
     }
 
     fn event(&self, message: &Message) -> Result<(EventKey, usize), SinkError> {
-        Ok((message.event_key(), 1))
+        match lock(&self.0).limit {
+            Some((from, _)) if message.offset() >= from => Err(SinkError::refused("too large".to_owned())),
+            _ => Ok((message.event_key(), 1)),
+        }
+    }
+
+    fn takes_small(&self, _: &Message) -> bool {
+        lock(&self.0).limit.is_none_or(|(_, is_for_all)| !is_for_all)
+    }
+
+    async fn offer_others(&mut self, others: Vec<EventKey>, _: &Position) -> OtherContent {
+        let is_closed = lock(&self.0).is_closed;
+        others.first().map_or(OtherContent::Untried, |_| OtherContent::accepted(!is_closed))
     }
 
     async fn append(&mut self, events: Vec<EventKey>, position: &Position) -> Result<Appended, SinkError> {
         let is_silent = {
             let mut stream = lock(&self.0);
-            if let Some(at) = events.iter().position(|key| Some(key.offset) == stream.refused) {
+            let is_refused = |key: &EventKey| stream.is_closed || Some(key.offset) == stream.refused;
+            if let Some(at) = events.iter().position(is_refused) {
                 let is_one_by_one = stream.is_one_by_one;
                 stream.events.extend(&events[..if is_one_by_one { at } else { 0 }]);
                 let error = SinkError::refused("not this one".to_owned());
@@ -170,6 +189,28 @@ async fn events_above_a_moved_position_are_found() {
     assert_eq!((resumed.position, resumed.held.len()), (LanePosition::At(None), 6));
     deliver(&mut lane, 0, 1..=7).await.unwrap();
     assert_eq!(log.offsets(), [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[tokio::test]
+async fn only_a_refusal_of_one_event_is_the_fault_of_the_event() {
+    let at = |from: i64, is_for_all| Some((offset(from), is_for_all));
+    for (stream, fault) in [
+        (Stream { refused: Some(offset(1)), ..Stream::default() }, Fault::Event),
+        (Stream { is_closed: true, ..Stream::default() }, Fault::Operator),
+        // Later events also exceed the limit, but a small event would not.
+        (Stream { limit: at(1, false), ..Stream::default() }, Fault::Event),
+        (Stream { limit: at(1, true), ..Stream::default() }, Fault::Operator),
+        // An earlier event was accepted.
+        (Stream { limit: at(2, true), ..Stream::default() }, Fault::Event),
+    ] {
+        let log = Memory::default();
+        let delivered = usize::from(stream.limit == at(2, true));
+        *lock(&log.0) = stream;
+        let mut lane = begun(&log).await;
+        let refused = deliver(&mut lane, 0, 1..=5).await.unwrap_err();
+        assert_eq!((refused.error.fault(), refused.delivered), (fault, delivered), "{refused:?}");
+        assert_eq!(log.offsets().len(), delivered, "no other event stays in the stream");
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use proof::event::ChannelId;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::support::{Nats, Published, Scripted, Setup};
+use crate::support::{Daemon, LONGEST_WAIT, Nats, Published, Scripted, Setup};
 
 /// `max_payload` of the test server.
 const MAX_PAYLOAD: usize = 64 * 1024;
@@ -106,6 +106,72 @@ async fn an_event_that_is_too_large_blocks_and_becomes_a_dead_letter_alone() {
         too_large(json!({"max_msg_size": 20_000}), 20_000, "max_msg_size"),
         too_large(json!({"allow_atomic": false}), MAX_PAYLOAD, "max_payload"),
     );
+}
+
+/// Waits until the lane is unavailable with an error that contains these words, asserts that it is blocked and that no event
+/// became a dead letter.
+async fn until_blocked(daemon: &mut Daemon, setup: &Setup, words: &str) {
+    let lane = async || setup.tell(&["status", "--json"]).await.json().remove(0)["channels"][0]["lanes"][0].take();
+    let is_refused = |lane: &Value| {
+        let error = &lane["error"];
+        error["times"].as_u64() >= Some(3) && error["message"].as_str().is_some_and(|message| message.contains(words))
+    };
+    let deadline = std::time::Instant::now() + LONGEST_WAIT;
+    let mut found = lane().await;
+    while !is_refused(&found) {
+        assert!(std::time::Instant::now() < deadline, "{words}: {found}");
+        daemon.until("the daemon runs", |_| true).await;
+        found = lane().await;
+    }
+    assert_eq!((&found["state"], &found["error"]["kind"]), (&json!("blocked"), &json!("unavailable")), "{found}");
+    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event became a dead letter");
+}
+
+#[tokio::test]
+async fn a_stream_that_accepts_no_event_blocks_the_lane_and_makes_no_dead_letter() {
+    // The positions are accepted, and no event is.
+    for (stream, change, words) in [
+        (
+            json!({"subjects": ["other.>", "channeld-positions.>"]}),
+            json!({"subjects": ["channeld.>", "channeld-positions.>"]}),
+            "does not take the subject",
+        ),
+        (json!({"max_msg_size": 1_400}), json!({"max_msg_size": -1}), "max_msg_size"),
+    ] {
+        for atomic in [true, false] {
+            let Some(nats) = Nats::start() else { return };
+            let mut stream = stream.clone();
+            stream["allow_atomic"] = json!(atomic);
+            nats.make(stream).await;
+            let service = notices(&["wallet.status"; 5], |_| 1_000).await;
+            let setup = setup(&service, &nats).with("sinks.bus.give_up_after", "1ms");
+            let mut daemon = setup.start();
+            until_blocked(&mut daemon, &setup, words).await;
+            until_blocked(&mut daemon, &setup, "every event is refused").await;
+            nats.change(change.clone()).await;
+            nats.until_count(5).await;
+            daemon.stop().await;
+            assert_eq!(nats.offsets().await, [1, 2, 3, 4, 5]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_missing_permission_blocks_the_lane_and_makes_no_dead_letter() {
+    let denied = "permissions: { publish: { deny: \"channeld.c0.>\" } }";
+    let user = format!("user: \"me\", password: \"secret-of-a-test\", {denied}");
+    let lines = format!("authorization {{ users: [ {{ {user} }}, {{ user: \"all\", password: \"all\" }} ] }}");
+    for stream in [json!({}), json!({"allow_atomic": false})] {
+        let Some(nats) = Nats::start_with(&lines, json!({"user": "all", "pass": "all"})) else { return };
+        nats.make(stream).await;
+        let service = notices(&["wallet.status"; 3], |_| 10).await;
+        let setup = setup(&service, &nats).with("sinks.bus.user", "me").with("sinks.bus.password", "secret-of-a-test");
+        let setup = setup.with("sinks.bus.timeout", "300ms").with("sinks.bus.give_up_after", "1ms");
+        let mut daemon = setup.start();
+        until_blocked(&mut daemon, &setup, "give the user this permission").await;
+        daemon.stop().await;
+        assert_eq!(nats.count().await, 0);
+    }
 }
 
 #[tokio::test]
