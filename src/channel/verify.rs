@@ -16,6 +16,7 @@
 
 use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -26,9 +27,10 @@ use tracing::{debug, error, warn};
 use crate::channel::{Channel, SharedParts};
 use crate::deliver::batch::Disposition;
 use crate::run::context::ReadPlan;
+use crate::status::Activity;
 use crate::status::reporter::{ErrorReporter, StatusReporter};
 use api::ApiError;
-use ledger::{Quarantined, QuarantinedEvent};
+use ledger::{Quarantined, QuarantinedEvent, StateError};
 use net::Chain;
 use net::tasks::lock;
 use proof::event::{Event, EventKey, EventType, RawEvent};
@@ -118,8 +120,17 @@ impl Stage<'_> {
             _ => None,
         };
         let unknown: Vec<_> = checked.iter().filter_map(unknown).collect();
-        if !unknown.is_empty() {
-            recent.learn(&ledgers.show(identity.id, &unknown).await);
+        if unknown.is_empty() {
+            return;
+        }
+        let mut times = 0;
+        let failed = |lasts: Duration, error: &StateError| {
+            times += 1;
+            self.reporter.report_unrecorded_proofs(lasts, times, error);
+        };
+        recent.learn(&ledgers.show(identity.id, &unknown, failed).await);
+        if times > 0 {
+            self.reporter.report(Activity::Reading);
         }
     }
 

@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::field::display;
 use tracing::{debug, info, warn};
 
-use ledger::store::shared::{ClusterView, Configured, InstanceId, Membership, UnreadableRow};
+use ledger::store::shared::{BEATS, ClusterView, Configured, InstanceId, Membership, UnreadableRow};
 use net::Chain;
 use plan::{Plan, plan};
 use proof::event::ChannelId;
@@ -33,9 +33,6 @@ mod peers;
 mod plan;
 
 pub use peers::{Peers, Unanswered, answer};
-
-/// The number of heartbeats per lease duration.
-const BEATS: u32 = 3;
 
 /// How long the set of live instances must be unchanged before a channel is released to another instance.
 const STABLE: Duration = Duration::from_secs(10);

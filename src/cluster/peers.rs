@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::ClusterState;
@@ -18,6 +18,9 @@ use proof::event::ChannelId;
 
 /// The wait between two checks for new requests, and between two checks for an answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How long the withdrawal of an unanswered request may take.
+const WITHDRAWAL: Duration = Duration::from_secs(2);
 
 /// The maximum number of requests from other instances that this instance executes at the same time.
 const AT_ONCE: usize = 16;
@@ -68,16 +71,27 @@ impl Peers {
         request: &ForwardedRequest,
         wait: Duration,
     ) -> Result<ForwardedResponse, Unanswered> {
-        let (id, since) = (self.membership.ask(instance, request).await?, Instant::now());
+        let since = Instant::now();
+        // A request is taken only after its sender has looked for the answer.
+        let Ok(id) = timeout(wait, self.membership.ask(instance, request)).await else {
+            return Err(Unanswered::Silent { after: wait, taken: false });
+        };
+        let id = id?;
         loop {
             let is_over = since.elapsed() >= wait;
-            match self.membership.look(id, is_over).await {
-                Ok(RequestState::Answered(answer)) => return Ok(answer),
-                Ok(RequestState::Ended { taken }) if is_over => return Err(Unanswered::Silent { after: wait, taken }),
-                Ok(RequestState::Ended { taken }) => return Err(Unanswered::Died { taken }),
-                Err(error) if is_over => return Err(error.into()),
+            let left = if is_over { WITHDRAWAL } else { wait.saturating_sub(since.elapsed()) };
+            match timeout(left, self.membership.look(id, is_over)).await {
+                Ok(Ok(RequestState::Answered(answer))) => return Ok(answer),
+                Ok(Ok(RequestState::Ended { taken })) if is_over => {
+                    return Err(Unanswered::Silent { after: wait, taken });
+                }
+                Ok(Ok(RequestState::Ended { taken })) => return Err(Unanswered::Died { taken }),
+                Ok(Err(error)) if is_over => return Err(error.into()),
+                Err(_) if is_over => return Err(Unanswered::Silent { after: wait, taken: true }),
                 // An unavailable database may become available again.
-                Ok(RequestState::Waiting) | Err(_) => sleep(LOOK_AGAIN.min(wait.saturating_sub(since.elapsed()))).await,
+                Ok(Ok(RequestState::Waiting) | Err(_)) | Err(_) => {
+                    sleep(LOOK_AGAIN.min(wait.saturating_sub(since.elapsed()))).await;
+                }
             }
         }
     }

@@ -16,12 +16,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use bytes::Bytes;
 use prometheus::IntCounter;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use crate::rules::{Changes, MovedEntry, rekey};
@@ -183,14 +184,21 @@ impl Ledgers {
     }
 
     /// Records that these proofs appeared in a channel. Returns the proofs that appeared in another channel first. See
-    /// [`Store::show`]. Waits while the store cannot be reached, because the channel could not record a delivery during
-    /// that time anyway.
-    pub async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, EventLocation)> {
+    /// [`Store::show`]. Waits while the store cannot do this, because an event must not be delivered before its proof is
+    /// recorded. Calls `failed` after each failed attempt, with the time since the first attempt began.
+    pub async fn show(
+        &self,
+        channel: ChannelId,
+        proofs: &[Proof],
+        mut failed: impl FnMut(Duration, &StateError),
+    ) -> Vec<(Digest, EventLocation)> {
+        let began = Instant::now();
         loop {
             match self.store.show(channel, proofs).await {
                 Ok(shown) => return shown,
                 Err(error) => {
                     debug!(%channel, error = %Chain(&error), "it is not known yet whether another channel has shown the same proofs");
+                    failed(began.elapsed(), &error);
                     sleep(UNAVAILABLE_WAIT).await;
                 }
             }

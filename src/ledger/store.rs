@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -127,6 +128,20 @@ pub struct LostEntries {
     pub kept: Option<String>,
 }
 
+/// A wait for a shared table that lasts this long is logged, and the process is not ready.
+pub const LONG_WAIT: Duration = Duration::from_secs(10);
+
+/// A wait of at least [`LONG_WAIT`] for tables that instances share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableWait {
+    /// The tables that the waiting statements use, separated by commas. At least one of the tables is locked or unusable.
+    pub tables: String,
+    /// For how long no statement on these tables has succeeded.
+    pub lasts: Duration,
+    /// The last error. `None` if the first statement is still waiting.
+    pub error: Option<String>,
+}
+
 /// Stores ledgers. A method fails if the store cannot be read or written.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
@@ -163,6 +178,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Acknowledges the losses for an operator and returns them.
     async fn acknowledge_lost(&self) -> Result<Option<LostEntries>, StateError> {
         Ok(None)
+    }
+
+    /// The long waits for tables that instances share. Does not block.
+    fn waits(&self) -> Vec<TableWait> {
+        Vec::new()
     }
 
     /// Whether a copy to this store was started and not completed.

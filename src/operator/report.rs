@@ -157,6 +157,7 @@ impl Operations {
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
             report.instances = instances(&seen, peers.membership.me(), &self.channels);
             of_cluster = reasons::of_cluster(&seen, peers.membership.me(), &self.channels);
+            of_cluster.extend(reasons::of_waits(&self.ledgers.store.waits()));
             report.heartbeat_error = seen.trouble;
         }
         report.assess(of_cluster);

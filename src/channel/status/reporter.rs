@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
@@ -12,6 +12,8 @@ use crate::channel::controls::Handle;
 use crate::error::ReadError;
 use crate::run::context::ReadPlan;
 use crate::status::{Activity, Problem};
+use ledger::StateError;
+use ledger::store::LONG_WAIT;
 use net::Chain;
 use net::retry::Retry;
 use sink::SinkError;
@@ -45,6 +47,16 @@ impl StatusReporter {
             LoopPart::Lane(sink) => board.lane(sink).status.reading = Some(activity),
             LoopPart::Late => board.status.pending_error = activity.problem().cloned(),
         }
+    }
+
+    /// Reports that the proofs of the events that were read cannot be recorded yet. The first of `times` attempts began
+    /// `lasts` ago. The store logs this wait once for all channels.
+    pub(crate) fn report_unrecorded_proofs(&self, lasts: Duration, times: u32, error: &StateError) {
+        let since = Timestamp::now() - SignedDuration::try_from(lasts).unwrap_or_default();
+        let message = format!("recording the proofs of new events: {}", Chain(error));
+        let needs_attention = lasts >= LONG_WAIT;
+        let error = Problem { kind: "state".to_owned(), message, since, times, needs_attention };
+        self.report(Activity::Waiting { error });
     }
 
     /// Returns whether the part reads events for the first time. A lane that is behind reads events again.

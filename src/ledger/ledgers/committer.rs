@@ -126,8 +126,10 @@ async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, wri
             Some(error) => vec![CommitOutcome::Fatal(StateError::clone(error)); effects.len()],
         };
         writes.note(&outcomes);
+        // If only some channels could not be written, the others do not wait.
+        let is_any_written = outcomes.iter().any(|outcome| matches!(outcome, CommitOutcome::Ok));
         fatal = group.answer(Arc::unwrap_or_clone(effects), outcomes).or(fatal);
-        if !group.effects.is_empty() && fatal.is_none() {
+        if !group.effects.is_empty() && !is_any_written && fatal.is_none() {
             sleep(UNAVAILABLE_WAIT).await;
         }
     }

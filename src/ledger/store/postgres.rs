@@ -18,6 +18,8 @@
 //! * **A state is not replaced silently.** An instance works only with the state that it has used before, and only with
 //!   a complete state. See [`schema`].
 //! * **An unavailable database is waited for.** No database error ends the process.
+//! * **Nothing delays a heartbeat.** Heartbeats have their own connection, and a heartbeat counts although the table of channels
+//!   cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -34,25 +36,29 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::directory::{Directory, Used, UsedDatabase};
-use super::shared::{Configured, InstanceId, LeaseTerm, Membership, RequestId, UnreadableRow};
-use super::{CommitOutcome, Lease, Loss, PostgresSettings, Store, blocking};
+use super::shared::{BEATS, Configured, InstanceId, LeaseTerm, Membership, RequestId, UnreadableRow};
+use super::{CommitOutcome, Lease, Loss, PostgresSettings, Store, TableWait, blocking};
 use crate::rules::encode;
 use crate::{
     Digest, Effects, Entries, EventLocation, Key, PROOFS, PROOFS_OF_A_CHANNEL, Proof, StateError, Table, Value,
 };
 use net::Chain;
-use net::postgres::{DatabaseError, bigint};
+use net::postgres::{ANSWER_TIMEOUT, DatabaseError, bigint};
 use net::tasks::lock;
 use proof::event::{ChannelId, Offset};
 
+mod connection;
 mod examine;
 mod group;
 mod instances;
 mod schema;
 mod sql;
+mod waits;
 
+use connection::Connection;
 use group::Group;
-use schema::{Connection, Schema};
+use schema::Schema;
+use waits::Waits;
 
 /// After an instance has recorded this many proofs, it removes the oldest proofs from the database.
 const FORGET_AFTER: usize = PROOFS / 20;
@@ -68,12 +74,17 @@ struct Postgres {
     me: InstanceId,
     settings: PostgresSettings,
     commits: Connection,
+    /// Only heartbeats use this connection, so that no other statement delays them.
     board: Connection,
+    /// For the requests between instances.
+    requests: Connection,
     proofs: Connection,
     /// A connection for work that no delivery waits for.
     upkeep: Arc<Connection>,
     /// The number of proofs that were recorded since the oldest were last forgotten.
     noted: Arc<AtomicUsize>,
+    /// The waits of all connections for their tables.
+    waits: Arc<Waits>,
     forgetting: Mutex<Option<AbortOnDropHandle<()>>>,
     term: Arc<LeaseTerm>,
     claimed: Mutex<HashMap<ChannelId, LeasedVersion>>,
@@ -130,13 +141,18 @@ impl PostgresSettings {
 
 impl Postgres {
     fn over(settings: PostgresSettings, schema: Schema) -> Result<Self, StateError> {
-        let schema = Arc::new(schema);
+        let (schema, waits) = (Arc::new(schema), Arc::default());
+        let connection = |limit| Connection::new(&settings, &schema, &waits, limit);
+        // A heartbeat that takes longer is too late, and another connection may be faster.
+        let heartbeat = (settings.lease / BEATS).min(ANSWER_TIMEOUT);
         Ok(Self {
             me: Uuid::new_v4(),
-            commits: Connection::new(&settings, &schema)?,
-            board: Connection::new(&settings, &schema)?,
-            proofs: Connection::new(&settings, &schema)?,
-            upkeep: Arc::new(Connection::new(&settings, &schema)?),
+            commits: connection(ANSWER_TIMEOUT)?,
+            board: connection(heartbeat)?,
+            requests: connection(ANSWER_TIMEOUT)?,
+            proofs: connection(ANSWER_TIMEOUT)?,
+            upkeep: Arc::new(connection(ANSWER_TIMEOUT)?),
+            waits,
             // The first recorded proofs trigger a cleanup of the proofs of an earlier process.
             noted: Arc::new(AtomicUsize::new(FORGET_AFTER)),
             forgetting: Mutex::default(),
@@ -180,7 +196,7 @@ impl Postgres {
     }
 
     /// Writes a group once. The outcome is `None` for a channel that another copy of the commit has changed at the same
-    /// time.
+    /// time, and for a channel whose row another session has locked.
     async fn commit_once(&self, group: &[(Lease, Effects)]) -> Result<Vec<Option<CommitOutcome>>, StateError> {
         let recorded = |lease: &Lease| {
             let claimed = lock(&self.claimed);
@@ -262,7 +278,7 @@ impl Store for Postgres {
             }
         }
         let is_busy = || {
-            let why = "earlier copies of the commit are being executed".to_owned();
+            let why = "another session locks the channel's row in the table channels".to_owned();
             CommitOutcome::Unavailable(StateError::Database(Arc::new(StateError::Unusable(why))))
         };
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(is_busy)).collect()
@@ -329,6 +345,10 @@ impl Store for Postgres {
     async fn check(&self) -> Result<(), StateError> {
         // The heartbeats already report whether the database can be used.
         self.directory.as_ref().map_or(Ok(()), Directory::check)
+    }
+
+    fn waits(&self) -> Vec<TableWait> {
+        self.waits.long()
     }
 
     async fn is_incomplete(&self) -> Result<bool, StateError> {

@@ -29,6 +29,9 @@ pub use configured::{Configured, SettingDigests};
 /// An instance stops its channels this long before other instances can take them over.
 pub const MARGIN: Duration = Duration::from_secs(1);
 
+/// The number of heartbeats per lease duration. A heartbeat must be answered before the next one is due.
+pub const BEATS: u32 = 3;
+
 /// Identifies a process while it runs. After a restart the process is a different instance.
 pub type InstanceId = Uuid;
 
@@ -175,7 +178,8 @@ pub trait Membership: Send + Sync + fmt::Debug {
     fn term(&self) -> &LeaseTerm;
 
     /// Reports that this instance is alive and has this configuration. Returns the state of all instances and
-    /// channels. Prolongs the [`LeaseTerm`], and cancels the leases of channels that other instances have taken over.
+    /// channels. Prolongs the [`LeaseTerm`], and cancels the leases of channels that other instances have taken over. If only
+    /// the state cannot be read, the term is prolonged although this method fails.
     async fn beat(&self, configured: &Arc<Configured>) -> Result<ClusterView, StateError>;
 
     /// Whether this process currently has the lease of the channel: it claimed the channel, and has neither lost nor

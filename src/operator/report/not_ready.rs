@@ -42,6 +42,7 @@ pub enum NotReadyKind {
     StateNotWritable,
     StateNotReadable,
     StateDamaged,
+    StateWaiting,
     HeartbeatFailing,
     InstanceUnknown,
     NoOwner,

@@ -12,6 +12,7 @@ use channel::{
     counted,
 };
 use cluster::ClusterState;
+use ledger::store::TableWait;
 use ledger::store::shared::{ClusterView, Instance, InstanceId, Ownership, UnreadableRow};
 use ledger::{Contradiction, Cursor, LostEntries};
 
@@ -37,6 +38,19 @@ pub(super) fn of_state(error: Option<&str>, lost: Option<&LostEntries>) -> Vec<N
         reasons.push(NotReady::new(Kind::StateDamaged, detail));
     }
     reasons
+}
+
+/// Returns the long waits for tables that the instances share.
+pub(super) fn of_waits(waits: &[TableWait]) -> Vec<NotReady> {
+    let reason = |TableWait { tables, lasts, error }: &TableWait| {
+        let why = error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+        let detail = format!(
+            "the state's database has not executed a statement on `{tables}` for {} s{why}: find out whether a session locks a table",
+            lasts.as_secs()
+        );
+        NotReady::new(Kind::StateWaiting, detail)
+    };
+    waits.iter().map(reason).collect()
 }
 
 /// Returns the reasons that concern a channel and its lanes.
@@ -364,6 +378,19 @@ mod tests {
             assert_eq!(reason.kind, kind);
             assert!(reason.to_string().starts_with(sentence), "{reason}");
         }
+    }
+
+    #[test]
+    fn a_wait_for_a_table_names_the_table_and_how_long_it_has_lasted() {
+        let wait = |error| TableWait { tables: "proofs".to_owned(), lasts: Duration::from_secs(12), error };
+        let reasons = of_waits(&[wait(None), wait(Some("permission denied".to_owned()))]);
+        assert!(reasons.iter().all(|reason| reason.kind == Kind::StateWaiting && reason.channel.is_none()));
+        let [first, second] = [0, 1].map(|at| reasons[at].to_string());
+        assert!(
+            first.starts_with("the state's database has not executed a statement on `proofs` for 12 s: find"),
+            "{first}"
+        );
+        assert!(second.contains("for 12 s: permission denied: find"), "{second}");
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! Statements that the database executes after the instance has stopped waiting for them must not change newer data.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ledger::store::shared::{ForwardedRequest, ForwardedResponse, RequestState};
 use ledger::{Change, Commit, CommitOutcome, Cursor, Effects, Key, Lease, Ledger, Pending, Value};
 use proof::event::{EventKey, Offset};
 use tokio_postgres::Client;
 
+use super::failures::locked;
 use super::fencing::{CHANNEL, Instance, advance, cursor};
-use super::until;
-use crate::support::{Database, Line, Relay};
+use super::{LOOK_AGAIN, offsets, service, until};
+use crate::support::{Database, LONGEST_WAIT, Line, Receiver, Relay};
 
 /// Longer than the client waits for a statement.
 const LEASE: Duration = Duration::from_secs(60);
@@ -168,13 +170,12 @@ async fn a_retry_removes_rows_that_a_late_copy_inserted() {
     let settled =
         ledger.apply(Commit(vec![Change::Settle { sink: "sink".into(), key: EventKey { offset, id: None } }])).unwrap();
     let retried = merged(first, settled);
-    let waiting = async {
-        let waits =
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-        until(&database, "the retry waits for the lock", waits, &[1]).await;
-        copy.batch_execute("commit").await.unwrap();
-    };
-    let (outcome, ()) = tokio::join!(commit(&instance, &lease, retried), waiting);
+    assert!(
+        matches!(commit(&instance, &lease, retried.clone()).await, CommitOutcome::Unavailable(_)),
+        "nothing is written while the copy is being executed"
+    );
+    copy.batch_execute("commit").await.unwrap();
+    let outcome = commit(&instance, &lease, retried).await;
     assert!(matches!(outcome, CommitOutcome::Ok), "{outcome:?}");
     let left: Vec<Key> = instance.store.entries(CHANNEL).await.unwrap().into_keys().collect();
     assert_eq!(left, [Key::Cursor("sink".into())], "no late event is left");
@@ -192,4 +193,33 @@ async fn an_abandoned_statement_does_not_keep_waiting_in_the_server() {
     until(&database, "nothing waits", waits, &[0]).await;
     locking.batch_execute("rollback").await.unwrap();
     assert_eq!(instance.recorded().await, None::<Value>, "the abandoned commit was not executed later either");
+}
+
+#[tokio::test]
+async fn retries_of_a_silent_statement_leave_no_waiting_server_processes() {
+    /// One for each connection of an instance, and one whose cancellation is under way.
+    const AT_ONCE: usize = 6;
+    let Some(database) = Database::new().await else { return };
+    let (simulator, receiver) = (service(1, 10).await, Receiver::start().await);
+    let mut daemon = super::instance("only", &simulator, &database, &receiver).start();
+    daemon.until("all events are delivered", |_| offsets(&receiver, "c0").len() >= 10).await;
+    // Every new connection reads this table first.
+    let lock = locked(&database, "state").await;
+    let others = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
+    lock.batch_execute(&format!("select pg_terminate_backend(pid) {others}")).await.unwrap();
+
+    let waiting = format!("select pid {others} and wait_event_type = 'Lock'");
+    let (mut seen, began) = (BTreeSet::<i32>::new(), Instant::now());
+    while seen.len() <= 2 * AT_ONCE {
+        let now = database.query(&waiting).await;
+        assert!(now.len() <= AT_ONCE, "{} server processes wait", now.len());
+        seen.extend(now.iter().map(|row| row.get::<_, i32>(0)));
+        assert!(began.elapsed() < LONGEST_WAIT, "only {} attempts", seen.len());
+        daemon.until("the daemon runs", |_| true).await;
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    lock.batch_execute("rollback").await.unwrap();
+    simulator.publish(0, 10);
+    daemon.until("the later events are delivered", |_| offsets(&receiver, "c0").len() >= 20).await;
+    daemon.stop().await;
 }

@@ -1,10 +1,12 @@
 //! Instances share the channels evenly. If an instance dies, another one takes over its channels. Instances with different
-//! settings are not ready.
+//! settings are not ready. Instances need only the rights that the documents list.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{instance, offsets, service, until, until_status};
-use crate::support::{Database, Receiver, deliverable};
+use crate::config::check::connect;
+use crate::support::{Database, Receiver, Server, deliverable, skip};
 
 const CHANNELS: usize = 4;
 
@@ -88,4 +90,70 @@ async fn an_instance_that_verifies_differently_takes_no_channel_while_another_ca
     }
     until(&database, "the last instance owns all channels", &owned("b"), &[2]).await;
     last.stop().await;
+}
+
+/// The grants in the document for operators.
+fn documented_grants() -> String {
+    let document = include_str!("../../../deploy/OPERATIONS.md");
+    let (_, section) = document.split_once("### Roles and rights in PostgreSQL\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let blocks = section.split("```sql\n").skip(1).map(|block| block.split_once("```").unwrap().0);
+    let grants: Vec<_> = blocks.collect();
+    assert_eq!(grants.len(), 2, "the state, and a sink: {grants:?}");
+    grants.concat()
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough_for_a_cluster_and_its_tables() {
+    // The roles of the document belong to the whole server.
+    let Some(server) = Server::start() else { return skip("PostgreSQL") };
+    let database = Database::on(Arc::new(server)).await;
+    let (simulator, receiver) = (service(CHANNELS, 20).await, Receiver::start().await);
+    let mut setups = ["a", "b"].map(|name| {
+        let setup = instance(name, &simulator, &database, &receiver)
+            .with("sinks.warehouse.type", "postgres")
+            .with("sinks.warehouse.url", database.url());
+        (0..CHANNELS)
+            .fold(setup, |setup, channel| setup.with(&format!("channels.c{channel}.sinks"), vec!["hook", "warehouse"]))
+    });
+    let rows = |events: usize| i64::try_from(CHANNELS * events).unwrap();
+    let written = "select count(*) from public.events";
+
+    // The owner creates the tables of the state as the document says. The sink creates its own at its first delivery.
+    setups[0].write();
+    setups[0].tell(&["status"]).await;
+    assert_eq!(database.number("select count(*) from channeld.state").await, 1);
+    let mut owner = setups[0].start();
+    owner.until("the owner delivers", |_| receiver.received() >= CHANNELS * 20).await;
+    until(&database, "the sink's table has all events", written, &[rows(20)]).await;
+    owner.stop().await;
+
+    let roles =
+        "create role channeld login; create role channeld_events login; revoke all on schema public from public";
+    database.change(roles).await;
+    database.change(&documented_grants()).await;
+    for setup in &mut setups {
+        setup.set("state.url", database.url_as("channeld"));
+        setup.set("sinks.warehouse.url", database.url_as("channeld_events"));
+        setup.set("sinks.warehouse.create", false);
+        let (_, asked) = connect(setup).await;
+        assert!(asked.iter().all(|(_, ok, _)| *ok), "{asked:?}");
+    }
+    let (one, other) = (setups[0].start(), setups[1].start());
+    let shares = "select count(*) from channeld.channels where owner is not null group by owner";
+    until(&database, "the channels are shared evenly", shares, &[2, 2]).await;
+    (0..CHANNELS).for_each(|channel| simulator.publish(channel, 10));
+    until(&database, "both write", written, &[rows(30)]).await;
+    // A request between the instances, which an owner carries out.
+    for channel in 0..CHANNELS {
+        let told = setups[0].tell(&["pause", &format!("c{channel}")]).await;
+        assert_eq!(told.code, Some(0), "{told:?}");
+        let told = setups[0].tell(&["resume", &format!("c{channel}")]).await;
+        assert_eq!(told.code, Some(0), "{told:?}");
+    }
+    other.kill().await;
+    (0..CHANNELS).for_each(|channel| simulator.publish(channel, 10));
+    until(&database, "the remaining instance writes everything", written, &[rows(40)]).await;
+    let log = one.stop().await;
+    assert!(!log.0.contains("permission denied"), "{}", log.tail());
 }

@@ -15,7 +15,8 @@ use std::path::Path;
 use serde::Deserialize;
 use tokio_postgres::types::Type;
 
-use super::schema::{MIGRATIONS, NAMED_SINCE, Schema, connector, gone, incomplete, remedy, replaced};
+use super::connection::connector;
+use super::schema::{MIGRATIONS, NAMED_SINCE, Schema, gone, incomplete, remedy, replaced};
 use super::{PostgresSettings, StateError, Used, Uuid, sql};
 use net::postgres::{Connector, advice_on_standby, advised, answered};
 

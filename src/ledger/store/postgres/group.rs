@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::schema::Parameter;
+use super::connection::Parameter;
 use crate::rules::encode;
 use crate::{Effects, Key, Lease};
 use net::postgres::bigint;

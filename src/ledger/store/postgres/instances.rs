@@ -46,6 +46,10 @@ impl Membership for Postgres {
         let parameters = [(&self.me as _, Type::UUID), (&configuration as _, Type::BYTEA)];
         if self.board.query(sql::BEAT, &parameters).await?.is_empty() {
             self.join(&configuration, configured).await?;
+        } else if !self.term.left().is_zero() {
+            // The heartbeat was accepted before the term ended, so no instance has taken over a channel. The view may wait for
+            // the table of channels, and must not cost the leases.
+            self.term.prolong(began, self.settings.lease);
         }
         let view = self.view().await?;
         self.note_losses(&view);
@@ -85,25 +89,25 @@ impl Membership for Postgres {
             (&request.path as _, Type::TEXT),
             (&request.body as _, Type::BYTEA),
         ];
-        let rows = self.board.query(sql::ASK, &parameters).await?;
+        let rows = self.requests.query(sql::ASK, &parameters).await?;
         let id = rows.first().map(|row| row.get(0));
         id.ok_or_else(|| StateError::Damaged("a request that was written has no number".to_owned()))
     }
 
     async fn look(&self, request: RequestId, withdraw: bool) -> Result<RequestState, StateError> {
         if !withdraw {
-            let rows = self.board.query(sql::LOOK, &[(&request as _, Type::INT8)]).await?;
+            let rows = self.requests.query(sql::LOOK, &[(&request as _, Type::INT8)]).await?;
             let is_over = rows.first().is_some_and(|row| answer_of(row).is_some() || row.get(3));
             if !is_over {
                 return Ok(RequestState::Waiting);
             }
             if let Some(answer) = rows.first().and_then(answer_of) {
                 // The request is no longer needed. If the withdrawal fails, the request is removed after a minute.
-                let _ = self.board.query(sql::WITHDRAW, &[(&request as _, Type::INT8)]).await;
+                let _ = self.requests.query(sql::WITHDRAW, &[(&request as _, Type::INT8)]).await;
                 return Ok(RequestState::Answered(answer));
             }
         }
-        let rows = self.board.query(sql::WITHDRAW, &[(&request as _, Type::INT8)]).await?;
+        let rows = self.requests.query(sql::WITHDRAW, &[(&request as _, Type::INT8)]).await?;
         Ok(match rows.first() {
             Some(row) => answer_of(row).map_or(RequestState::Ended { taken: row.get(0) }, RequestState::Answered),
             // An earlier withdrawal has ended the request, but its answer was lost.
@@ -118,7 +122,7 @@ impl Membership for Postgres {
             received.keys().copied().collect()
         };
         let parameters = [(&self.me as _, Type::UUID), (&received as _, Type::INT8_ARRAY)];
-        let rows = self.board.query(sql::TAKE, &parameters).await?;
+        let rows = self.requests.query(sql::TAKE, &parameters).await?;
         let asked =
             |row: &Row| (row.get(0), ForwardedRequest { method: row.get(1), path: row.get(2), body: row.get(3) });
         let mut received = lock(&self.received);
@@ -129,7 +133,7 @@ impl Membership for Postgres {
     async fn answer(&self, request: RequestId, answer: &ForwardedResponse) -> Result<(), StateError> {
         let status = i32::from(answer.status);
         let parameters = [(&request as _, Type::INT8), (&status as _, Type::INT4), (&answer.body as _, Type::BYTEA)];
-        self.board.query(sql::ANSWER, &parameters).await.map(drop)
+        self.requests.query(sql::ANSWER, &parameters).await.map(drop)
     }
 }
 

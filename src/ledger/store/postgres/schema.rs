@@ -1,31 +1,22 @@
-//! The tables, the migrations that create them, the state that they contain, and connections to the database.
+//! The tables, the migrations that create them, and the state that they contain.
 //!
 //! An instance must not continue with an empty, different or incomplete state. The id of the state is stored in the
 //! database. The instance remembers the id in its runtime directory and in memory. If the instance has no directory, or
 //! has lost the file with the id, it accepts the first state that it finds. This is normal for a container without a
 //! volume.
-//!
-//! A connection is opened when it is needed, and opened again after any error. Statements are unnamed, and each is its own
-//! transaction, because a pooler may send each of them to a different server process.
-//!
-//! # Cancellation
-//!
-//! A statement whose future is dropped may still be executed. The same is true for a statement that timed out, although
-//! the server is asked to cancel it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::sql;
 use crate::StateError;
+use crate::store::blocking;
 use crate::store::directory::{Used, UsedDatabase};
-use crate::store::{PostgresSettings, blocking};
-use net::postgres::{Connector, DatabaseError, OpenConnection, answered};
+use net::postgres::answered;
 use net::tasks::lock;
 
 /// Each migration is applied once, in order, by the first instance that needs it. `{schema}` is the schema's quoted
@@ -43,6 +34,9 @@ pub(super) const NAMED_SINCE: usize = 4;
 
 /// The advisory lock that allows only one instance at a time to migrate.
 const LOCK: i64 = 0x6368_616e_6e65_6c64;
+
+/// How long a migration waits for a lock. Meanwhile, all other users of the table wait behind the migration.
+const LOCK_TIMEOUT: &str = "5s";
 
 /// The schema of the state, and the identity of the state that this instance uses.
 #[derive(Debug, Default)]
@@ -78,6 +72,11 @@ impl Schema {
         *lock(&self.known)
     }
 
+    /// Whether this process has found every migration applied.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
+    }
+
     pub(super) fn statement(&self, sql: &str) -> String {
         sql.replace("{schema}", &format!("\"{}\"", self.name))
     }
@@ -90,7 +89,7 @@ impl Schema {
         if !exists && self.known().is_some() {
             return Err(unusable(gone(&self.name, &self.remedy())));
         }
-        if !is_named || !self.is_ready.load(Ordering::Relaxed) {
+        if !is_named || !self.is_ready() {
             answered(client.batch_execute(&self.migration())).await?;
             self.is_ready.store(true, Ordering::Relaxed);
         }
@@ -139,6 +138,7 @@ impl Schema {
         let missing: String = missing.collect();
         self.statement(&format!(
             "do $channeld$\ndeclare applied int;\nbegin\n\
+             perform set_config('lock_timeout', '{LOCK_TIMEOUT}', true);\n\
              perform pg_advisory_xact_lock({LOCK});\n\
              if not exists (select from pg_namespace where nspname = '{name}') then create schema {{schema}}; end if;\n\
              if to_regclass('{{schema}}.migrations') is null then\n\
@@ -188,57 +188,4 @@ impl UsedDatabase {
     pub(super) fn remember_in(self, directory: &Path) -> Result<(), StateError> {
         Used::change(directory, |used| used.database = Some(self))
     }
-}
-
-/// A value, and its type in the database.
-pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
-
-#[derive(Debug)]
-pub(super) struct Connection {
-    connector: Connector,
-    pub(super) schema: Arc<Schema>,
-    open: tokio::sync::Mutex<Option<Arc<OpenConnection>>>,
-}
-
-impl Connection {
-    pub(super) fn new(settings: &PostgresSettings, schema: &Arc<Schema>) -> Result<Self, StateError> {
-        Ok(Self { connector: connector(settings)?, schema: schema.clone(), open: tokio::sync::Mutex::default() })
-    }
-
-    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StateError> {
-        let open = self.open().await?;
-        let answer = answered(open.client.query_typed(&self.schema.statement(statement), parameters)).await;
-        if let Err(DatabaseError::Silent(_)) = answer {
-            // The statement may wait for a lock. Without the cancellation, each retry would leave one more waiting
-            // server process.
-            self.connector.cancel(&open).await;
-        }
-        if answer.is_err() {
-            self.close(&open).await;
-        }
-        Ok(answer?)
-    }
-
-    /// Connects, checks that this is the state of this instance, and brings the schema up to date.
-    async fn open(&self) -> Result<Arc<OpenConnection>, StateError> {
-        let mut slot = self.open.lock().await;
-        if let Some(open) = slot.as_ref().filter(|open| !open.client.is_closed()) {
-            return Ok(open.clone());
-        }
-        let open = Arc::new(self.connector.connect().await?);
-        self.schema.prepare(&open.client).await?;
-        *slot = Some(open.clone());
-        Ok(open)
-    }
-
-    /// Closes the connection. The next statement connects again, perhaps to a server that has taken over.
-    async fn close(&self, failed: &Arc<OpenConnection>) {
-        let mut slot = self.open.lock().await;
-        slot.take_if(|open| Arc::ptr_eq(open, failed));
-    }
-}
-
-pub(super) fn connector(settings: &PostgresSettings) -> Result<Connector, StateError> {
-    Connector::new(&settings.server)
-        .map_err(|error| StateError::Unusable(format!("state.url: no certificate can be checked: {error}")))
 }

@@ -3,6 +3,8 @@
 //! The files explain why a *delayed copy* is harmless: a statement that the server executes although its sender has
 //! abandoned it, possibly after newer statements.
 
+use std::collections::BTreeSet;
+
 pub(super) const APPLIED: &str = "select coalesce(max(number), 0) from {schema}.migrations";
 pub(super) const WHICH: &str = "select id, incomplete, changes from {schema}.state";
 pub(super) const OPEN: &str = include_str!("statements/open.sql");
@@ -29,3 +31,30 @@ pub(super) const FORGET: &str = include_str!("statements/forget.sql");
 pub(super) const BEGIN_COPY: &str = include_str!("statements/begin_copy.sql");
 pub(super) const END_COPY: &str = include_str!("statements/end_copy.sql");
 pub(super) const EXAMINE: &str = include_str!("statements/examine.sql");
+
+/// The tables that a statement uses, separated by commas.
+pub(super) fn tables(statement: &str) -> String {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let names = statement.split("{schema}.").skip(1).filter_map(|rest| rest.split(|letter| !is_part(letter)).next());
+    names.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_of_a_statement_are_found_in_its_text() {
+        for (statement, found) in [
+            (SHOW, "proofs"),
+            (TAKE, "requests"),
+            (BEAT, "instances"),
+            (OWNERSHIP, "channels, instances"),
+            (COMMIT, "channels, entries"),
+            (BODY, "entries"),
+            (WHICH, "state"),
+        ] {
+            assert_eq!(tables(statement), found);
+        }
+    }
+}

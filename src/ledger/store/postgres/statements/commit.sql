@@ -11,10 +11,11 @@
 --   nothing.
 -- * above `given.version`: this is a delayed copy. Newer effects were written since then, and must not be replaced.
 --
--- Two copies may also be executed at the same time. The second copy waits for the lock on the channel's row, but its
--- snapshot is older than the changes of the first copy: it would not see, and therefore not delete, an entry that the first
+-- Two copies may also be executed at the same time, and an operator's session may have locked the row of a channel. A channel
+-- whose row is locked is skipped, so that the other channels do not wait for it. The first copy may also end between the
+-- snapshot of the second copy and its lock: the second copy would not see, and therefore not delete, an entry that the first
 -- copy has just inserted. The second copy therefore writes nothing if the row's version differs from the version in the
--- snapshot. The client then sends the statement again.
+-- snapshot. In both cases the client sends the statement again.
 with given as materialized (
     select * from unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $13::bytea[])
         as given (channel_id, epoch, recorded, version, held_back)
@@ -22,10 +23,14 @@ with given as materialized (
     select given.channel_id, coalesce(c.owner = $1 and c.epoch = given.epoch, false) as is_ours,
         coalesce(c.version, 0) as version
     from given left join {schema}.channels c on c.channel_id = given.channel_id
+), free as materialized (
+    select c.channel_id from {schema}.channels c join given on given.channel_id = c.channel_id
+    where c.owner = $1 and c.epoch = given.epoch
+    for update of c skip locked
 ), mine as (
     update {schema}.channels c
     set version = given.version, held_back = given.held_back
-    from given join seen on seen.channel_id = given.channel_id
+    from given join seen on seen.channel_id = given.channel_id join free on free.channel_id = given.channel_id
     where c.channel_id = given.channel_id and c.owner = $1 and c.epoch = given.epoch
         and c.version between given.recorded and given.version and c.version = seen.version
     returning c.channel_id

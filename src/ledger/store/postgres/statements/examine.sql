@@ -13,8 +13,12 @@ select json_build_object(
     'may_make_tables', coalesce(has_schema_privilege(n.oid, 'create'), false),
     'has_migrations', exists (select from pg_class t where t.relnamespace = n.oid and t.relname = 'migrations'),
     'may_change_tables', coalesce((
-        select bool_and(has_table_privilege(t.oid, 'select') and has_table_privilege(t.oid, 'insert')
-            and has_table_privilege(t.oid, 'update') and has_table_privilege(t.oid, 'delete'))
+        select bool_and(case
+            when t.relname = 'migrations' then has_table_privilege(t.oid, 'select')
+            when t.relname = 'state' then has_table_privilege(t.oid, 'select') and has_table_privilege(t.oid, 'update')
+            else has_table_privilege(t.oid, 'select') and has_table_privilege(t.oid, 'insert')
+                and has_table_privilege(t.oid, 'update') and has_table_privilege(t.oid, 'delete')
+        end)
         from pg_class t
         where t.relnamespace = n.oid and t.relname in (
             'migrations', 'instances', 'channels', 'entries', 'requests', 'proofs', 'state'
