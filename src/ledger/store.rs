@@ -175,6 +175,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Why the store acknowledges commits before they are on a disk. `None` if it does not, or if that is unknown. Does not
+    /// block.
+    fn early_ack(&self) -> Option<String> {
+        None
+    }
+
     /// Acknowledges the losses for an operator and returns them.
     async fn acknowledge_lost(&self) -> Result<Option<LostEntries>, StateError> {
         Ok(None)

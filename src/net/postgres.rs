@@ -18,6 +18,8 @@ use crate::http::{Authorities, Identity};
 #[cfg(feature = "postgres")]
 mod client;
 #[cfg(feature = "postgres")]
+mod early_ack;
+#[cfg(feature = "postgres")]
 mod hosts;
 
 #[cfg(not(feature = "postgres"))]
@@ -27,6 +29,8 @@ pub use client::{
     ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, advice_on_standby, advised, answered, answered_within,
     bigint,
 };
+#[cfg(feature = "postgres")]
+pub use early_ack::EarlyAck;
 #[cfg(feature = "postgres")]
 pub use tokio_postgres::Config as Address;
 

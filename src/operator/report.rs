@@ -49,6 +49,10 @@ pub struct Report {
     /// The data that was lost because the state was damaged. Reported until an operator acknowledges the loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostEntries>,
+    /// Why the store of the state acknowledges commits before they are on a disk. `None` if it does not, or if that is
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_early_ack: Option<String>,
     /// The memory that pages, events in progress and queues use, as `limits.memory` counts it.
     #[serde(default)]
     pub memory_bytes: usize,
@@ -149,6 +153,7 @@ impl Operations {
             daemon: self.daemon.as_ref().map(|(process, _)| *process),
             state_error: self.ledgers.writes.trouble(),
             lost: self.ledgers.store.lost(),
+            state_early_ack: self.ledgers.store.early_ack(),
             memory_bytes: self.handles.memory.held(),
             channels,
             ..Report::default()

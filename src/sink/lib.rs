@@ -135,6 +135,12 @@ pub trait Sink: Send + Sync {
         Ok(Tested::Checked(format!("{seen}; no test event is delivered, because the sink has each event exactly once")))
     }
 
+    /// Checks whether these deliveries would succeed, and leaves nothing behind. A sink that cannot undo a delivery checks
+    /// only what [`probe`](Self::probe) checks. Returns a description for an operator.
+    async fn rehearse(&self, _samples: &[Delivery<'_>]) -> Result<String, SinkError> {
+        self.probe().await
+    }
+
     /// If the target refuses a check, an excerpt of its response, for an operator.
     async fn refusal(&self) -> Option<String> {
         None

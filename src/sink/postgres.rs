@@ -43,6 +43,7 @@ mod insert;
 mod judge;
 mod pool;
 mod refusal;
+mod rehearsal;
 mod statements;
 mod table;
 #[cfg(test)]
@@ -50,7 +51,7 @@ mod tests;
 mod writer;
 
 use cells::Parameter;
-use pool::Pool;
+use pool::{Borrowed, Pool};
 use refusal::{Detail, StatementRefusal};
 use statements::Statements;
 use writer::Writer;
@@ -78,32 +79,7 @@ impl Postgres {
 #[async_trait]
 impl Sink for Postgres {
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        let Recorded { lane, epoch, through, pending, confirmed } = recorded;
-        let (channel, sink) = (lane.channel.id.0, &*lane.sink);
-        let (through, numbered) = (through.map(Offset::get), bigint(*epoch));
-        let (offsets, ids) = columns(pending);
-        let parameters: [Parameter<'_>; 6] = [
-            (&channel as _, Type::UUID),
-            (&sink as _, Type::TEXT),
-            (&through as _, Type::INT8),
-            (&numbered as _, Type::INT8),
-            (&offsets as _, Type::INT8_ARRAY),
-            (&ids as _, Type::UUID_ARRAY),
-        ];
-        let Statements { adopt, claim, .. } = &self.pool.statements;
-        let statement = if confirmed.is_some() { claim } else { adopt };
-        let rows = self.pool.borrow().await?.query(statement, &parameters).await?;
-        let row = rows.first().expect("an aggregate gives one row");
-        let (is_ours, is_there): (bool, bool) = (row.get(0), row.get(1));
-        let position = match (is_ours, is_there) {
-            (true, _) => Position::At(row.get::<_, Option<i64>>(2).and_then(Offset::new)),
-            (false, false) if confirmed.is_some() => {
-                Position::Missing(without_row(&self.pool.settings.progress_name()))
-            }
-            (false, _) => return Err(overtaken(lane, *epoch, &self.pool.settings.progress())),
-        };
-        let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
-        Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key).collect() })
+        take_over(&self.pool.borrow().await?, recorded).await
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
@@ -118,9 +94,8 @@ impl Sink for Postgres {
     }
 
     async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
-        let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
-        match self.pool.borrow_unprepared().await?.query(&self.pool.statements.oldest, &parameters).await {
-            Ok(rows) => Ok(rows.first().and_then(key_of).map_or(Oldest::Nothing, Oldest::Event)),
+        match oldest(&self.pool.borrow_unprepared().await?, channel).await {
+            Ok(oldest) => Ok(oldest),
             Err(StatementRefusal { detail: Detail::NoTable, .. }) => Ok(Oldest::Nothing),
             Err(refusal) => Err(refusal.error),
         }
@@ -130,17 +105,21 @@ impl Sink for Postgres {
         let keys: Vec<_> = keys.iter().copied().collect();
         let mut held = BTreeSet::new();
         for keys in keys.chunks(LOOKED_FOR_AT_ONCE) {
-            let (offsets, ids) = columns(keys);
-            let parameters: [Parameter<'_>; 3] =
-                [(&channel.0 as _, Type::UUID), (&offsets as _, Type::INT8_ARRAY), (&ids as _, Type::UUID_ARRAY)];
-            let rows = self.pool.borrow_unprepared().await?.query(&self.pool.statements.holds, &parameters).await?;
-            held.extend(rows.iter().filter_map(key_of));
+            held.extend(held_of(&self.pool.borrow_unprepared().await?, channel, keys).await?);
         }
         Ok(held)
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
-        self.pool.probe().await
+        self.rehearse(&[]).await
+    }
+
+    async fn early_ack(&self) -> Option<String> {
+        self.pool.early_ack()
+    }
+
+    async fn rehearse(&self, samples: &[Delivery<'_>]) -> Result<String, SinkError> {
+        rehearsal::rehearse(&self.pool, samples).await
     }
 
     fn at_once(&self) -> usize {
@@ -152,6 +131,54 @@ impl Sink for Postgres {
         let written = Writer::new(&connection, delivery).write().await;
         written.map_err(|undelivered| with_size(undelivered, delivery.messages))
     }
+}
+
+/// Takes a lane over and reads its position.
+async fn take_over(connection: &Borrowed<'_>, recorded: &Recorded) -> Result<Resumed, SinkError> {
+    let Recorded { lane, epoch, through, pending, confirmed } = recorded;
+    let Pool { settings, statements: Statements { adopt, claim, .. }, .. } = connection.pool;
+    let (channel, sink) = (lane.channel.id.0, &*lane.sink);
+    let (through, numbered) = (through.map(Offset::get), bigint(*epoch));
+    let (offsets, ids) = columns(pending);
+    let parameters: [Parameter<'_>; 6] = [
+        (&channel as _, Type::UUID),
+        (&sink as _, Type::TEXT),
+        (&through as _, Type::INT8),
+        (&numbered as _, Type::INT8),
+        (&offsets as _, Type::INT8_ARRAY),
+        (&ids as _, Type::UUID_ARRAY),
+    ];
+    let statement = if confirmed.is_some() { claim } else { adopt };
+    let rows = connection.query(statement, &parameters).await?;
+    let row = rows.first().expect("an aggregate gives one row");
+    let (is_ours, is_there): (bool, bool) = (row.get(0), row.get(1));
+    let position = match (is_ours, is_there) {
+        (true, _) => Position::At(row.get::<_, Option<i64>>(2).and_then(Offset::new)),
+        (false, false) if confirmed.is_some() => Position::Missing(without_row(&settings.progress_name())),
+        (false, _) => return Err(overtaken(lane, *epoch, &settings.progress())),
+    };
+    let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
+    Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key).collect() })
+}
+
+/// The oldest event of a channel that has a row.
+async fn oldest(connection: &Borrowed<'_>, channel: ChannelId) -> Result<Oldest, StatementRefusal> {
+    let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
+    let rows = connection.query(&connection.pool.statements.oldest, &parameters).await?;
+    Ok(rows.first().and_then(key_of).map_or(Oldest::Nothing, Oldest::Event))
+}
+
+/// The events in `keys` that have a row.
+async fn held_of(
+    connection: &Borrowed<'_>,
+    channel: ChannelId,
+    keys: &[EventKey],
+) -> Result<BTreeSet<EventKey>, StatementRefusal> {
+    let (offsets, ids) = columns(keys);
+    let parameters: [Parameter<'_>; 3] =
+        [(&channel.0 as _, Type::UUID), (&offsets as _, Type::INT8_ARRAY), (&ids as _, Type::UUID_ARRAY)];
+    let rows = connection.query(&connection.pool.statements.holds, &parameters).await?;
+    Ok(rows.iter().filter_map(key_of).collect())
 }
 
 /// The offsets and ids of events, as the parameters of a statement.

@@ -1,5 +1,6 @@
 //! The configuration: mistakes are reported before anything starts, and a reload takes effect as a whole or not at all.
 
+mod agreement;
 mod agreement_local;
 pub(crate) mod check;
 mod database;

@@ -5,7 +5,7 @@
 //!
 //! * **No effects.** Only the configuration with its secrets and certificates is read, and the state directory is examined.
 //!   With `--connect`, the service, the sinks and the database of the state are contacted. Nothing is delivered or recorded:
-//!   every trial is rolled back, or the target must refuse it.
+//!   each trial is rolled back, or the target must refuse it. Databases execute the statements of a start and a delivery.
 //! * **No secrets** in the output.
 
 use std::io::{self, Write};
@@ -25,6 +25,7 @@ mod connect;
 mod effective;
 mod history;
 mod machine;
+mod samples;
 
 pub(crate) use connect::ask;
 
@@ -39,9 +40,9 @@ use history::Selection;
 ///
 /// With --connect, the command sends a request with the API key to the service, and reads and verifies the newest
 /// events of each channel. It tries each sink: a row in a transaction that is rolled back, or a message that the server
-/// must refuse. Nothing is delivered. It also checks the database if the state is stored in one, and whether the
-/// daemon could lock its state, create its control socket and listen on admin.listen. Exits with 69 if one of these
-/// checks fails.
+/// must refuse. Nothing is delivered. If the state is stored in a database, the statements of a start are executed there
+/// and rolled back. It also checks whether the daemon could lock its state, create its control socket and listen on
+/// admin.listen. Exits with 69 if one of these checks fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld check -c channeld.toml

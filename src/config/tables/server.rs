@@ -19,11 +19,45 @@ const ADDRESS: &str =
     "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\"";
 
 /// The options of libpq that are restricted in an address, with the advice for each.
-const OPTIONS: [(&str, &str); 4] = [
+const OPTIONS: [(&str, &str); 9] = [
     ("sslmode", "must have sslmode disable, prefer or require: with TLS, the certificate is always checked in full"),
     ("sslrootcert", "must not have sslrootcert; set ca_file"),
     ("sslcert", "must not have sslcert; set client_certificate_file"),
     ("sslkey", "must not have sslkey; set client_key_file"),
+    (
+        "target_session_attrs",
+        "must have target_session_attrs any or read-write: to use the primary of several hosts, write read-write",
+    ),
+    ("gssencmode", "must not have gssencmode: connections are encrypted with TLS only; remove it, and use sslmode"),
+    ("passfile", "must not have passfile: write the address with its password into the file that url_file names"),
+    ("service", "must not have service: service files are not read; write host, dbname and user into the address"),
+    (
+        "servicefile",
+        "must not have servicefile: service files are not read; write host, dbname and user into the address",
+    ),
+];
+
+/// The other options of libpq that the client does not know. Only known names are shown in messages, because another name can
+/// be a part of a password that was not escaped.
+const UNSUPPORTED: [&str; 18] = [
+    "client_encoding",
+    "fallback_application_name",
+    "gssdelegation",
+    "gsslib",
+    "krbsrvname",
+    "max_protocol_version",
+    "min_protocol_version",
+    "replication",
+    "require_auth",
+    "requirepeer",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslcrldir",
+    "sslpassword",
+    "sslsni",
 ];
 
 /// Reads the authorities in the file whose path is the value.
@@ -80,8 +114,14 @@ fn address(text: &str) -> Result<Address, String> {
 /// messages can contain a secret.
 fn unreadable(error: &(dyn Error + 'static)) -> String {
     let said = root_cause(error);
-    let instead = |(option, instead): &(&str, &'static str)| said.ends_with(&format!("`{option}`")).then_some(*instead);
-    OPTIONS.iter().find_map(instead).unwrap_or(ADDRESS).to_owned()
+    let is_about = |option: &str| said.ends_with(&format!("`{option}`"));
+    if let Some((_, instead)) = OPTIONS.iter().find(|(option, _)| is_about(option)) {
+        return (*instead).to_owned();
+    }
+    match UNSUPPORTED.iter().find(|option| is_about(option)) {
+        Some(option) => format!("must not have {option}, which is not supported: remove it"),
+        None => ADDRESS.to_owned(),
+    }
 }
 
 /// An identifier of at most `limit` characters that needs no escaping.

@@ -47,6 +47,27 @@ fn invalid_table_settings_are_reported_with_their_key() {
 }
 
 #[test]
+fn options_that_the_client_does_not_support_are_refused_with_the_reason() {
+    for (option, words) in [
+        ("target_session_attrs=primary", "write read-write"),
+        ("gssencmode=disable", "use sslmode"),
+        ("passfile=/home/me/.pgpass", "url_file"),
+        ("service=main", "service files are not read"),
+        ("require_auth=scram-sha-256", "must not have require_auth, which is not supported"),
+        // It may be a part of a password.
+        ("sesame=1", "must be the address of a PostgreSQL database"),
+    ] {
+        let text = format!("{GOOD}{POSTGRES}").replace("internal/warehouse", &format!("internal/warehouse?{option}"));
+        let error = load(&text, &[]).expect_err(option);
+        let said = error.problems[0].to_string();
+        assert!(keys_of(&error) == ["sinks.warehouse.url"] && said.contains(words), "{option}: {said}");
+        assert!(!said.contains("sesame"), "{said}");
+    }
+    let read_write = format!("{GOOD}{POSTGRES}").replace("internal/w", "internal,other/w");
+    load(&read_write.replace("warehouse\"", "warehouse?target_session_attrs=read-write\""), &[]).expect("read-write");
+}
+
+#[test]
 fn sinks_cannot_share_a_database_file() {
     let again = SQLITE.replace("sinks.local", "sinks.second");
     let error = load(&format!("{GOOD}{SQLITE}{again}"), &[]).expect_err("the same file");

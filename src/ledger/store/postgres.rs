@@ -51,6 +51,7 @@ mod connection;
 mod examine;
 mod group;
 mod instances;
+mod rehearsal;
 mod schema;
 mod sql;
 mod waits;
@@ -65,6 +66,9 @@ const FORGET_AFTER: usize = PROOFS / 20;
 
 /// The number of proofs that are examined at once. It is larger than [`FORGET_AFTER`], so that a backlog is reduced.
 const FORGET_AT_ONCE: usize = 10 * FORGET_AFTER;
+
+/// The number of connections of an instance.
+const CONNECTIONS: usize = 5;
 
 /// How many times in a row a commit is sent while earlier copies are being executed.
 const TRIES: usize = 3;
@@ -145,13 +149,20 @@ impl Postgres {
         let connection = |limit| Connection::new(&settings, &schema, &waits, limit);
         // A heartbeat that takes longer is too late, and another connection may be faster.
         let heartbeat = (settings.lease / BEATS).min(ANSWER_TIMEOUT);
+        let [commits, board, requests, proofs, upkeep]: [Connection; CONNECTIONS] = [
+            connection(ANSWER_TIMEOUT)?,
+            connection(heartbeat)?,
+            connection(ANSWER_TIMEOUT)?,
+            connection(ANSWER_TIMEOUT)?,
+            connection(ANSWER_TIMEOUT)?,
+        ];
         Ok(Self {
             me: Uuid::new_v4(),
-            commits: connection(ANSWER_TIMEOUT)?,
-            board: connection(heartbeat)?,
-            requests: connection(ANSWER_TIMEOUT)?,
-            proofs: connection(ANSWER_TIMEOUT)?,
-            upkeep: Arc::new(connection(ANSWER_TIMEOUT)?),
+            commits,
+            board,
+            requests,
+            proofs,
+            upkeep: Arc::new(upkeep),
             waits,
             // The first recorded proofs trigger a cleanup of the proofs of an earlier process.
             noted: Arc::new(AtomicUsize::new(FORGET_AFTER)),
@@ -183,12 +194,10 @@ impl Postgres {
         }
         let (upkeep, noted) = (self.upkeep.clone(), self.noted.clone());
         *forgetting = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-            let [all, each, at_once] = [PROOFS, PROOFS_OF_A_CHANNEL, FORGET_AT_ONCE].map(|it| bigint(it as u64));
-            let parameters = [(&all as _, Type::INT8), (&each as _, Type::INT8), (&at_once as _, Type::INT8)];
             while noted.load(Ordering::Relaxed) >= FORGET_AFTER {
                 noted.store(0, Ordering::Relaxed);
                 // An error needs no other handling: the next run examines more proofs.
-                if let Err(error) = upkeep.query(sql::FORGET, &parameters).await {
+                if let Err(error) = forget(&upkeep, FORGET_AT_ONCE).await {
                     debug!(error = %Chain(&error), "old proofs could not be removed");
                 }
             }
@@ -234,6 +243,13 @@ impl Postgres {
         let rows = self.commits.query(sql::WHICH, &[]).await?;
         rows.first().map(|row| row.get(2)).ok_or_else(changed_meanwhile)
     }
+}
+
+/// Removes proofs that are old enough. Examines at most `at_once` proofs.
+async fn forget(connection: &Connection, at_once: usize) -> Result<(), StateError> {
+    let [all, each, at_once] = [PROOFS, PROOFS_OF_A_CHANNEL, at_once].map(|it| bigint(it as u64));
+    let parameters = [(&all as _, Type::INT8), (&each as _, Type::INT8), (&at_once as _, Type::INT8)];
+    connection.query(sql::FORGET, &parameters).await.map(drop)
 }
 
 /// The error if another copy has begun or ended, or an instance has started to work.
@@ -323,6 +339,11 @@ impl Store for Postgres {
 
     fn is_shared(&self) -> bool {
         true
+    }
+
+    fn early_ack(&self) -> Option<String> {
+        let early_acks = self.schema().early_acks();
+        (!early_acks.is_empty()).then(|| early_acks.join("; "))
     }
 
     async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Result<Vec<(Digest, EventLocation)>, StateError> {

@@ -1,16 +1,38 @@
 -- The state of the database and of the tables. $1 is the schema. $2 and $3 are the qualified, quoted names of the table and of
 -- the table with the positions. $4 is the expression for an event's id in the unique index.
-with found as (
-    select to_regnamespace(quote_ident($1)) as schema, to_regclass($2) as events, to_regclass($3) as progress
+with named as (
+    select to_regnamespace(quote_ident($1)) as schema
+), permitted as (
+    select schema, coalesce(has_schema_privilege(schema::oid, 'usage'), true) as may_use from named
+), found as (
+    -- Without the right to use the schema, these functions would fail.
+    select schema, may_use, case when may_use then to_regclass($2) end as events,
+        case when may_use then to_regclass($3) end as progress
+    from permitted
 ), seen as (
 select current_setting('server_version') as version,
     pg_is_in_recovery() or current_setting('transaction_read_only')::bool as is_read_only,
     current_setting('server_encoding') as encoding,
     current_setting('synchronous_commit') = 'off' as commits_asynchronously,
+    current_setting('fsync') = 'off' as is_never_synced,
     quote_ident(current_user) as role,
     exists (select from pg_settings where name = 'default_toast_compression' and 'lz4' = any(enumvals)) as has_lz4,
     schema is not null as has_schema,
+    may_use,
     coalesce(has_schema_privilege(schema::oid, 'create'), has_database_privilege(current_database(), 'create')) as may_create,
+    -- Relations with the names of the tables that are not tables.
+    array(
+        select format('%I.%I is %s', n.nspname, c.relname, case c.relkind
+            when 'v' then 'a view' when 'm' then 'a materialized view' when 'f' then 'a foreign table'
+            else 'another object'
+        end)
+        from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where c.oid in (events, progress) and c.relkind not in ('r', 'p')
+    ) as not_tables,
+    array(
+        select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where c.oid in (events, progress) and c.relpersistence = 'u'
+    ) as unlogged,
     coalesce((
         select array_agg(attname::text) from pg_attribute
         where attrelid = events and attnum > 0 and not attisdropped
@@ -37,7 +59,11 @@ select current_setting('server_version') as version,
     coalesce(has_table_privilege(events::oid, 'select') and has_table_privilege(events::oid, 'insert'), true)
         and coalesce(has_table_privilege(progress::oid, 'select') and has_table_privilege(progress::oid, 'insert')
             and has_table_privilege(progress::oid, 'update'), true) as may_write,
-    exists (select from pg_extension where extname = 'pg_trgm') as has_trigrams
+    -- The schema of the extension, which may be outside the search path.
+    (
+        select quote_ident(n.nspname) from pg_extension e join pg_namespace n on n.oid = e.extnamespace
+        where e.extname = 'pg_trgm'
+    ) as trigrams
 from found
 )
 select row_to_json(seen)::text from seen

@@ -32,7 +32,9 @@ const CONNECTIONS: usize = 4;
 /// How long to wait for a statement whose result is no longer needed.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How long a change of the tables waits for a lock. Meanwhile, all other users of the tables wait behind this change.
+/// How long a change of the tables waits for each lock: the lock of a table, behind which all other users of the table wait
+/// meanwhile, or the advisory lock, which another instance may have. A change that did not get its lock has ended at the
+/// server, so the attempts do not accumulate there.
 const LOCK_TIMEOUT: &str = "5s";
 
 /// The advisory lock under which one instance at a time changes the tables.
@@ -49,6 +51,8 @@ pub(super) struct Pool {
     /// Whether the tables are known to be complete. Reset after a statement that failed. Locked while the tables are
     /// checked and changed, so that this happens once for all lanes.
     is_ready: tokio::sync::Mutex<bool>,
+    /// Why the server acknowledges events before they are on its disk, as it said last.
+    early_acks: Mutex<Vec<String>>,
     /// Whether one connection has reached several server processes.
     pub(super) is_pooled: AtomicBool,
     /// The size and the time limit of the next statement.
@@ -73,7 +77,8 @@ impl Pool {
         let (turns, idle, is_pooled) = (Semaphore::new(CONNECTIONS), Mutex::default(), AtomicBool::new(false));
         let is_ready = tokio::sync::Mutex::new(false);
         let statements = Statements::of(&settings);
-        Ok(Self { at, settings, statements, connector, turns, idle, is_ready, is_pooled, effort: Effort::default() })
+        let (early_acks, effort) = (Mutex::default(), Effort::default());
+        Ok(Self { at, settings, statements, connector, turns, idle, is_ready, early_acks, is_pooled, effort })
     }
 
     /// Waits for a connection. Checks the tables and adds what they lack, unless that was already done.
@@ -104,10 +109,18 @@ impl Pool {
     }
 
     /// The state of the tables, and the SQL that adds what they lack.
-    async fn look(&self, open: &OpenConnection) -> Result<(DatabaseProperties, SchemaChanges), SinkError> {
+    pub(super) async fn look(&self, open: &OpenConnection) -> Result<(DatabaseProperties, SchemaChanges), SinkError> {
         let seen = DatabaseProperties::look(&open.client, &self.settings).await.map_err(|error| self.away(&error))?;
+        *lock(&self.early_acks) = seen.early_acks();
         let missing = seen.missing(&self.settings, &self.at).map_err(SinkError::unusable)?;
         Ok((seen, missing))
+    }
+
+    /// Why the server acknowledges events before they are on its disk. `None` if it does not, or before the first
+    /// connection.
+    pub(super) fn early_ack(&self) -> Option<String> {
+        let early_acks = lock(&self.early_acks);
+        (!early_acks.is_empty()).then(|| early_acks.join("; "))
     }
 
     fn away(&self, error: &DatabaseError) -> SinkError {
@@ -140,12 +153,9 @@ impl Pool {
     /// continues.
     async fn run(&self, open: OpenConnection, statements: String) -> Result<OpenConnection, SinkError> {
         info!(sink = self.at, statements, "changing the tables");
-        // Several statements in one text are one transaction. Readers of the tables must not wait long behind this
-        // transaction, so the time limit applies to the locks of the tables. The time limit does not apply to the advisory
-        // lock, which another instance may have.
-        let statements = format!(
-            "select pg_advisory_xact_lock({LOCK}); select set_config('lock_timeout', '{LOCK_TIMEOUT}', true); {statements}"
-        );
+        // Several statements in one text are one transaction.
+        let statements =
+            format!("select set_config('lock_timeout', '{LOCK_TIMEOUT}', true); {}", changing(&statements));
         let mut running = tokio::spawn(async move { (open.client.batch_execute(&statements).await, open) });
         let Ok(done) = timeout(ANSWER_TIMEOUT, &mut running).await else {
             let what =
@@ -155,20 +165,24 @@ impl Pool {
         let (made, open) = joined(done).await;
         match made {
             Ok(()) => Ok(open),
-            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Err(SinkError::away(format!(
-                "the tables have to be changed, and are locked by another session: retrying ({error})"
-            ))),
-            Err(error) => {
-                Err(refusal::of_statement(&DatabaseError::Server(error), &self.settings.server, &self.at).error)
-            }
+            Err(error) => Err(self.unchanged(&DatabaseError::Server(error))),
         }
     }
 
-    /// Describes the state of the tables and the changes that a start will make. Changes nothing.
-    pub(super) async fn probe(&self) -> Result<String, SinkError> {
-        let (seen, missing) = self.look(&self.connect().await?).await?;
-        Ok(seen.said(&self.settings, &missing.all()))
+    /// Why the tables could not be changed.
+    pub(super) fn unchanged(&self, error: &DatabaseError) -> SinkError {
+        match error {
+            DatabaseError::Server(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => SinkError::away(
+                format!("the tables have to be changed, and are locked by another session: retrying ({error})"),
+            ),
+            error => refusal::of_statement(error, &self.settings.server, &self.at).error,
+        }
     }
+}
+
+/// Statements that change the tables, for one instance at a time.
+pub(super) fn changing(statements: &str) -> String {
+    format!("select pg_advisory_xact_lock({LOCK}); {statements}")
 }
 
 impl Borrowed<'_> {
@@ -243,6 +257,24 @@ impl Borrowed<'_> {
         is_answered
     }
 
+    /// Executes statements without parameters. The first one is `begin`.
+    ///
+    /// From now on, the connection does not return to the pool, so that nothing else joins its transaction.
+    pub(super) async fn begin(&self, statements: &str) -> Result<(), StatementRefusal> {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        self.execute(statements).await
+    }
+
+    /// Executes statements without parameters.
+    pub(super) async fn execute(&self, statements: &str) -> Result<(), StatementRefusal> {
+        self.answer(self.open().client.batch_execute(statements)).await
+    }
+
+    /// Like [`execute`](Self::execute), and returns the error itself.
+    pub(super) async fn attempt(&self, statements: &str) -> Result<(), DatabaseError> {
+        answered_within(self.pool.effort.wait(), self.open().client.batch_execute(statements)).await
+    }
+
     async fn failed(&self, error: DatabaseError) -> StatementRefusal {
         let pool = self.pool;
         if refusal::is_timeout(&error) {
@@ -261,7 +293,7 @@ impl Borrowed<'_> {
         refusal::of_statement(&error, &pool.settings.server, &pool.at)
     }
 
-    fn open(&self) -> &OpenConnection {
+    pub(super) fn open(&self) -> &OpenConnection {
         self.open.as_ref().expect("only dropping it returns the connection")
     }
 }

@@ -8,7 +8,7 @@ use super::cells::Parameter;
 use super::statements::{identity, key};
 use crate::settings::{PostgresSettings, Search};
 use crate::table::{COLUMNS, CellKind, Column, identity_index, joined, lacking, quoted, searched};
-use net::postgres::{DatabaseError, advice_on_standby, answered};
+use net::postgres::{DatabaseError, EarlyAck, advice_on_standby, answered};
 
 /// The column for the full-text search.
 const SEARCH: &str = "search";
@@ -25,12 +25,18 @@ pub(super) struct DatabaseProperties {
     version: String,
     is_read_only: bool,
     encoding: String,
-    commits_asynchronously: bool,
+    #[serde(flatten)]
+    early: EarlyAck,
     /// Quoted for SQL.
     role: String,
     has_lz4: bool,
     has_schema: bool,
+    may_use: bool,
     may_create: bool,
+    /// A description of each relation that has the name of one of the tables, and is not a table.
+    not_tables: Vec<String>,
+    /// The tables that a crash of the server empties.
+    unlogged: Vec<String>,
     /// Empty if the table does not exist.
     columns: Vec<String>,
     has_key: bool,
@@ -38,7 +44,8 @@ pub(super) struct DatabaseProperties {
     old_keys: Vec<String>,
     has_progress: bool,
     may_write: bool,
-    has_trigrams: bool,
+    /// The schema of the extension for trigrams, quoted for SQL. `None` if the database does not have the extension.
+    trigrams: Option<String>,
 }
 
 /// The SQL that adds what the tables lack. Running this SQL twice does no harm.
@@ -80,6 +87,16 @@ impl DatabaseProperties {
                 advice_on_standby(at)
             ));
         }
+        if !self.may_use {
+            let (role, schema) = (&self.role, &settings.schema);
+            return Err(format!(
+                "role {role} may not use schema {schema}: as its owner run: grant usage on schema {} to {role};",
+                quoted(schema)
+            ));
+        }
+        if let Some(found) = self.not_tables.first() {
+            return Err(format!("{found}, not a table: choose another name in {at}.table, or rename that object"));
+        }
         let missing = SchemaChanges { made: self.statements(settings), dropped: self.old_keys.join(" ") };
         let (table, sql) = (settings.quoted(), missing.all());
         let foreign = lacking(&self.columns).find(|column| column.is_needed && !self.columns.is_empty());
@@ -112,7 +129,7 @@ impl DatabaseProperties {
         if !self.has_schema {
             statements.push(format!("create schema if not exists {};", quoted(&settings.schema)));
         }
-        if settings.search == Search::Trigrams && !self.has_trigrams {
+        if settings.search == Search::Trigrams && self.trigrams.is_none() {
             statements.push("create extension if not exists pg_trgm;".to_owned());
         }
         if self.columns.is_empty() {
@@ -147,7 +164,7 @@ impl DatabaseProperties {
              create index if not exists \"{name}_operation_id\" on {table} (operation_id) where operation_id is not null;",
             create_key(settings),
         );
-        created.extend(index(settings));
+        created.extend(self.index(settings));
         created
     }
 
@@ -163,7 +180,7 @@ impl DatabaseProperties {
         }
         if !self.columns.iter().any(|name| name == SEARCH) {
             lacking.extend(generated(settings.search).map(add));
-            lacking.extend(index(settings));
+            lacking.extend(self.index(settings));
         }
         lacking
     }
@@ -198,11 +215,35 @@ impl DatabaseProperties {
             let advice = "an event with a character that this encoding lacks is refused";
             said = format!("{said}; CAREFUL: the database's encoding is {}: {advice}", self.encoding);
         }
-        if self.commits_asynchronously {
-            said += "; CAREFUL: synchronous_commit is off: if the server crashes, it may forget events that count as \
-                     delivered; turn it on for this role";
+        for early_ack in self.early_acks() {
+            said = format!(
+                "{said}; CAREFUL: if the server crashes, it may forget events that count as delivered, because {early_ack}"
+            );
         }
         said
+    }
+
+    /// Why the server acknowledges events before they are on its disk, with the remedy for each reason.
+    pub(super) fn early_acks(&self) -> Vec<String> {
+        let mut early_acks = self.early.reasons("this role");
+        early_acks.extend(
+            self.unlogged
+                .iter()
+                .map(|table| format!("table {table} is unlogged: run: alter table {table} set logged;")),
+        );
+        early_acks
+    }
+
+    fn index(&self, settings: &PostgresSettings) -> Option<String> {
+        let class = match (settings.search, &self.trigrams) {
+            (Search::None, _) => return None,
+            (Search::Words, _) => String::new(),
+            // A new extension is created in the search path.
+            (Search::Trigrams, None) => " gin_trgm_ops".to_owned(),
+            (Search::Trigrams, Some(schema)) => format!(" {schema}.gin_trgm_ops"),
+        };
+        let (table, name) = (settings.quoted(), &settings.table);
+        Some(format!(" create index if not exists \"{name}_search\" on {table} using gin ({SEARCH}{class});"))
     }
 }
 
@@ -227,14 +268,4 @@ fn generated(search: Search) -> Option<String> {
         Search::Trigrams => ("text", format!("left({text}, {SEARCHED})")),
     };
     Some(format!("{SEARCH} {kind} generated always as ({value}) stored"))
-}
-
-fn index(settings: &PostgresSettings) -> Option<String> {
-    let class = match settings.search {
-        Search::None => return None,
-        Search::Words => "",
-        Search::Trigrams => " gin_trgm_ops",
-    };
-    let (table, name) = (settings.quoted(), &settings.table);
-    Some(format!(" create index if not exists \"{name}_search\" on {table} using gin ({SEARCH}{class});"))
 }

@@ -1,7 +1,10 @@
 use bytes::Bytes;
+use serde_json::{Value, json};
 
 use super::cells::jsonb_refuses;
 use super::insert::{AT_ONCE_BYTES, pieces};
+use super::table::DatabaseProperties;
+use crate::settings::{PostgresSettings, Search};
 use crate::table::{COLUMNS, Cell, Row};
 
 #[test]
@@ -38,4 +41,65 @@ fn large_rows_are_split_into_statements() {
     let rows = [1, AT_ONCE_BYTES / 2, AT_ONCE_BYTES, 5, 5].map(row_of);
     assert_eq!(pieces(&rows), [3..5, 2..3, 0..2]);
     assert_eq!(pieces(&rows[2..]), [1..3, 0..1]);
+}
+
+fn settings(search: Search) -> PostgresSettings {
+    PostgresSettings {
+        server: "postgresql://channeld@db.internal/warehouse".parse().unwrap(),
+        schema: "public".to_owned(),
+        table: "events".to_owned(),
+        create: true,
+        search,
+        notify: None,
+    }
+}
+
+/// An empty database, with other values of these properties.
+fn database(differences: Value) -> DatabaseProperties {
+    let Value::Object(mut properties) = json!({
+        "version": "15.8", "is_read_only": false, "encoding": "UTF8", "is_never_synced": false,
+        "commits_asynchronously": false, "role": "channeld", "has_lz4": true, "has_schema": true, "may_use": true,
+        "may_create": true, "not_tables": [], "unlogged": [], "columns": [], "has_key": false, "old_keys": [],
+        "has_progress": false, "may_write": true, "trigrams": null,
+    }) else {
+        unreachable!("it is an object")
+    };
+    let Value::Object(differences) = differences else { panic!("differences are an object") };
+    properties.extend(differences);
+    serde_json::from_value(properties.into()).unwrap()
+}
+
+#[test]
+fn an_extension_outside_the_search_path_is_named_with_its_schema() {
+    let settings = settings(Search::Trigrams);
+    let made = |differences| database(differences).missing(&settings, "sinks.w").unwrap().made;
+    let found = made(json!({"trigrams": "\"Ext\""}));
+    assert!(found.contains("(search \"Ext\".gin_trgm_ops)") && !found.contains("create extension"), "{found}");
+    let new = made(json!({}));
+    assert!(new.contains("(search gin_trgm_ops)") && new.contains("create extension if not exists pg_trgm"), "{new}");
+}
+
+#[test]
+fn what_is_not_a_table_or_not_permitted_is_refused_before_anything_is_changed() {
+    for (differences, words) in [
+        (json!({"not_tables": ["public.events is a view"], "columns": ["a"]}), "public.events is a view, not a table"),
+        (json!({"may_use": false}), "grant usage on schema \"public\" to channeld"),
+    ] {
+        let said = database(differences).missing(&settings(Search::None), "sinks.w").err().unwrap();
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn a_server_that_acknowledges_before_its_disk_is_named() {
+    assert_eq!(database(json!({})).early_acks(), [""; 0]);
+    for (differences, words) in [
+        (json!({"is_never_synced": true}), "fsync is off"),
+        (json!({"commits_asynchronously": true}), "synchronous_commit is off"),
+        (json!({"unlogged": ["public.events"]}), "table public.events is unlogged"),
+    ] {
+        let seen = database(differences);
+        let (early_acks, said) = (seen.early_acks(), seen.said(&settings(Search::None), ""));
+        assert!(early_acks.len() == 1 && early_acks[0].contains(words) && said.contains(&early_acks[0]), "{said}");
+    }
 }

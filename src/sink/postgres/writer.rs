@@ -215,3 +215,15 @@ impl<'a> Writer<'a> {
         Undelivered::after(self.durable, error)
     }
 }
+
+/// Writes rows with one statement, which waits for the disk. Returns whether the lane had the position
+/// [`Delivery::after`].
+pub(super) async fn write_once(
+    connection: &Borrowed<'_>,
+    delivery: &Delivery<'_>,
+    rows: &[Row],
+) -> Result<bool, StatementRefusal> {
+    let step = Step { after: delivery.after, through: delivery.through, waits: true };
+    let (has_moved, _) = connection.answer(insert(connection, delivery, step, rows)).await?;
+    Ok(has_moved)
+}

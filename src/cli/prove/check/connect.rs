@@ -2,17 +2,19 @@
 //!
 //! # Invariants
 //!
-//! * **Nothing is delivered or recorded.** Pages are read and verified. Files and endpoints are only probed, and the
-//!   database is only examined.
+//! * **Nothing is delivered or recorded.** Pages are read and verified. Files and endpoints are only probed. Databases
+//!   execute the statements of a start and of a delivery in a transaction that is rolled back.
 //! * **A failure contains advice.**
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
+use super::samples::{self, Samples};
 use crate::cli::terminal::{BAD, GOOD, styled, width_of, wrapped};
 use crate::cli::verdict_line::{printable, verified};
 use crate::config::{self, Config};
@@ -22,6 +24,7 @@ use ledger::StateError;
 use net::Chain;
 use net::http;
 use proof::verify::{Reason, Verdict};
+use record::Record;
 use sink::{OpenFiles, SinkError};
 use telemetry::metrics::Metrics;
 
@@ -80,23 +83,29 @@ pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show
     service.show(show_body && !service.ok, client.refusal(None)).await;
     let mut checks = vec![service];
     let channels = stream::iter(&config.channels).map(async |channel| {
-        let answer = match client.poll(channel.channel.id, None, SAMPLE).await {
+        let (answer, newest) = match client.poll(channel.channel.id, None, SAMPLE).await {
             Ok(page) => verify(channel, page).await,
-            Err(error) => Err(advised(&error)),
+            Err(error) => (Err(advised(&error)), Vec::new()),
         };
         let mut check = ConnectionCheck::new("channel", &channel.channel.name, answer);
         check.show(show_body && !check.ok, client.refusal(Some(channel.channel.id))).await;
-        check
+        (check, newest)
     });
-    checks.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    let (asked, newest): (Vec<_>, Vec<_>) = channels.buffered(AT_ONCE).unzip().await;
+    checks.extend(asked);
+    let newest = &newest;
     let used = config.sinks.iter().filter(|(name, _)| config.channels.iter().any(|each| each.sinks.contains(name)));
     let sinks = stream::iter(used).map(async |(name, sink)| {
         let failed = |error: SinkError| ConnectionCheck::new("sink", name, Err(Chain(&error).to_string()));
+        let samples = Samples::of(config, name, newest);
         let sink = match sink.settings.build(name, &OpenFiles::default(), &Metrics::default()) {
             Ok(sink) => sink,
             Err(error) => return failed(error),
         };
-        let mut check = sink.probe().await.map_or_else(failed, |said| ConnectionCheck::new("sink", name, Ok(said)));
+        let mut check = sink
+            .rehearse(&samples.deliveries())
+            .await
+            .map_or_else(failed, |said| ConnectionCheck::new("sink", name, Ok(said)));
         check.show(show_body, sink.refusal()).await;
         check
     });
@@ -110,10 +119,12 @@ pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show
     checks
 }
 
-/// Verifies the newest events. A rejection can mean that the configured signers or the configured owner are wrong.
-async fn verify(channel: &config::Channel, page: Page) -> Result<String, String> {
+/// Verifies the newest events, and returns the records of the events that would be delivered. A rejection can mean that the
+/// configured signers or the configured owner are wrong.
+async fn verify(channel: &config::Channel, page: Page) -> (Result<String, String>, Vec<Arc<Record>>) {
     let Some(newest) = page.events.first().map(|event| event.offset) else {
-        return Ok("the key is accepted; the channel has no events to verify yet".to_owned());
+        let said = "the key is accepted; the channel has no events to verify yet".to_owned();
+        return (Ok(said), Vec::new());
     };
     let (name, expect) = (&channel.channel.name, &channel.verification.expect);
     let verdicts = verified(&channel.verification.verifier, page.events).await;
@@ -139,11 +150,12 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
     }
     let each: Vec<_> = counts.iter().map(|(found, count)| format!("{count} {found}")).collect();
     let said = format!("the newest event is at offset {newest}; of the newest {}: {}", verdicts.len(), each.join(", "));
-    match (counts.contains_key("rejected"), counts.contains_key("verified")) {
+    let answer = match (counts.contains_key("rejected"), counts.contains_key("verified")) {
         (true, false) => Err(format!("{said}{}", advice.unwrap_or_default())),
         (true, true) => Ok(format!("{said} (rejected events would be quarantined)")),
         (false, _) => Ok(said),
-    }
+    };
+    (answer, samples::deliverable(channel, &verdicts))
 }
 
 /// Names the configuration keys that may be the cause, or the command that explains the reason.

@@ -47,6 +47,8 @@ pub(super) struct Connection {
     limit: Duration,
     /// The tasks that cancel statements whose futures were dropped.
     cancelling: Mutex<JoinSet<()>>,
+    /// Whether the connection has a transaction that will be rolled back. Nothing may be executed on another connection.
+    is_rehearsal: bool,
 }
 
 #[derive(Debug)]
@@ -72,10 +74,27 @@ impl Connection {
         limit: Duration,
     ) -> Result<Self, StateError> {
         let link = Arc::new(Link { connector: connector(settings)?, open: tokio::sync::Mutex::default() });
-        Ok(Self { link, schema: schema.clone(), waits: waits.clone(), limit, cancelling: Mutex::default() })
+        Ok(Self {
+            link,
+            schema: schema.clone(),
+            waits: waits.clone(),
+            limit,
+            cancelling: Mutex::default(),
+            is_rehearsal: false,
+        })
+    }
+
+    /// Uses only this open connection, which has a transaction that will be rolled back. Nothing uses this value yet.
+    pub(super) fn rehearse_on(&mut self, open: &Arc<OpenConnection>) {
+        let link = Arc::get_mut(&mut self.link).expect("nothing uses it yet");
+        link.open = tokio::sync::Mutex::new(Some(open.clone()));
+        self.is_rehearsal = true;
     }
 
     pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StateError> {
+        if self.is_rehearsal && !self.link.is_open().await {
+            return Err(StateError::Closed);
+        }
         let running = self.waits.begin(sql::tables(statement));
         let answer = self.answer(statement, parameters).await;
         running.end(answer.as_ref().err().map(|error| Chain(error).to_string()));
@@ -138,6 +157,10 @@ impl Connection {
 }
 
 impl Link {
+    async fn is_open(&self) -> bool {
+        self.open.lock().await.as_ref().is_some_and(|open| !open.client.is_closed())
+    }
+
     /// Closes the connection. The next statement connects again, perhaps to a server that has taken over.
     async fn close(&self, failed: &Arc<OpenConnection>) {
         let mut slot = self.open.lock().await;

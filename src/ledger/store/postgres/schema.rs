@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio_postgres::Client;
+use tokio_postgres::error::DbError;
 use uuid::Uuid;
 
 use super::sql;
 use crate::StateError;
 use crate::store::blocking;
 use crate::store::directory::{Used, UsedDatabase};
-use net::postgres::answered;
+use net::postgres::{EarlyAck, answered};
 use net::tasks::lock;
 
 /// Each migration is applied once, in order, by the first instance that needs it. `{schema}` is the schema's quoted
@@ -45,6 +46,8 @@ pub(super) struct Schema {
     name: String,
     is_ready: AtomicBool,
     known: Mutex<Option<Uuid>>,
+    /// The settings of the server, as the last connection found them.
+    early: Mutex<EarlyAck>,
     /// The runtime directory, which remembers the id of the state, and a description of the database.
     remembered: Option<(PathBuf, String)>,
     /// Whether `channeld state copy` uses this schema. Only this command may open an incomplete state.
@@ -62,9 +65,14 @@ impl Schema {
         Ok(Self { known: Mutex::new(known), remembered: Some((directory.to_owned(), database)), ..self })
     }
 
+    /// Accepts only a state with this id, if the id is known.
+    pub(super) fn knowing(self, known: Option<Uuid>) -> Self {
+        Self { known: Mutex::new(known), ..self }
+    }
+
     /// Prepares a copy from or to this schema. `known` is the id that the state must have, if it is known.
     pub(super) fn of_copy(self, known: Option<Uuid>) -> Self {
-        Self { known: Mutex::new(known), is_copying: true, ..self }
+        Self { is_copying: true, ..self.knowing(known) }
     }
 
     /// The id of the state. Known after the first connection, or from the runtime directory.
@@ -77,6 +85,11 @@ impl Schema {
         self.is_ready.load(Ordering::Relaxed)
     }
 
+    /// Why the server acknowledges commits before they are on its disk.
+    pub(super) fn early_acks(&self) -> Vec<String> {
+        lock(&self.early).reasons("the role of state.url")
+    }
+
     pub(super) fn statement(&self, sql: &str) -> String {
         sql.replace("{schema}", &format!("\"{}\"", self.name))
     }
@@ -86,6 +99,9 @@ impl Schema {
     pub(super) async fn prepare(&self, client: &Client) -> Result<(), StateError> {
         let rows = answered(client.query_typed(&self.statement(sql::OPEN), &[])).await?;
         let (exists, is_named) = rows.first().map_or((false, false), |row| (row.get(0), row.get(1)));
+        let early =
+            rows.first().map(|row| EarlyAck { is_never_synced: row.get(2), commits_asynchronously: row.get(3) });
+        *lock(&self.early) = early.unwrap_or_default();
         if !exists && self.known().is_some() {
             return Err(unusable(gone(&self.name, &self.remedy())));
         }
@@ -96,6 +112,12 @@ impl Schema {
         let rows = answered(client.query_typed(&self.statement(sql::WHICH), &[])).await?;
         let row = rows.first().ok_or_else(|| StateError::Damaged("the state has no id".to_owned()))?;
         self.check(row.get(0), row.get(1)).await
+    }
+
+    /// The number of the last migration that was applied.
+    pub(super) async fn applied(&self, client: &Client) -> Result<usize, StateError> {
+        let rows = answered(client.query_typed(&self.statement(sql::APPLIED), &[])).await?;
+        Ok(rows.first().and_then(|row| usize::try_from(row.get::<_, i32>(0)).ok()).unwrap_or(0))
     }
 
     /// Checks that the state with this id may be used. The state may have been replaced while a connection was open.
@@ -153,6 +175,14 @@ impl Schema {
     }
 }
 
+/// The names of the tables of the state.
+pub(super) fn tables() -> Vec<&'static str> {
+    const CREATED: &str = "create table {schema}.";
+    let created = MIGRATIONS.iter().flat_map(|migration| migration.split(CREATED).skip(1));
+    let name = |definition: &'static str| definition.split_whitespace().next();
+    std::iter::once("migrations").chain(created.filter_map(name)).collect()
+}
+
 pub(super) fn gone(schema: &str, remedy: &str) -> String {
     format!("the state in schema {schema} is gone, and is not created automatically: {remedy}")
 }
@@ -187,5 +217,13 @@ fn unusable(why: String) -> StateError {
 impl UsedDatabase {
     pub(super) fn remember_in(self, directory: &Path) -> Result<(), StateError> {
         Used::change(directory, |used| used.database = Some(self))
+    }
+}
+
+impl StateError {
+    /// The server's error.
+    pub(super) fn of_server(&self) -> Option<&DbError> {
+        let Self::Database(source) = self else { return None };
+        source.downcast_ref::<tokio_postgres::Error>()?.as_db_error()
     }
 }

@@ -190,6 +190,17 @@ const SINKS: &[(&str, &[&str])] = &[
     (r#"{"type": "postgres", "url": "db"}"#, &["such as \"postgresql://channeld@db.internal/channeld\""]),
     (r#"{"type": "postgres", "url": "postgresql://a@b/c?sslmode=verify-full"}"#, &["disable, prefer or require"]),
     (r#"{"type": "postgres", "url": "postgresql://a@b/c?sslrootcert=/ca.pem"}"#, &["sinks.out.url", "set ca_file"]),
+    (r#"{"type": "postgres", "url": "postgresql://a@b,d/c?target_session_attrs=primary"}"#, &["write read-write"]),
+    (r#"{"type": "postgres", "url": "postgresql://a@b/c?gssencmode=disable"}"#, &["must not have gssencmode"]),
+    (r#"{"type": "postgres", "url": "postgresql://a@b/c?passfile=/p"}"#, &["must not have passfile", "url_file"]),
+    (
+        r#"{"type": "postgres", "url": "postgresql:///?service=main"}"#,
+        &["must not have service", "host, dbname and user"],
+    ),
+    (
+        r#"{"type": "postgres", "url": "postgresql://a@b/c?require_auth=md5"}"#,
+        &["must not have require_auth, which is not"],
+    ),
     (
         r#"{"type": "postgres", "url": "postgresql://a@b/c", "table": "A-B"}"#,
         &["lower-case letters, digits and _", "\"events\""],

@@ -257,3 +257,20 @@ async fn a_locked_table_has_one_waiting_statement_and_not_one_per_attempt() {
     daemon.stop().await;
     tables.assert_each_once(&deliverable(&simulator, 0), 520);
 }
+
+#[tokio::test]
+async fn a_delayed_change_of_the_tables_is_tried_again_and_leaves_no_waiting_statement() {
+    let Some((simulator, setup, tables)) = tables(Options { events: 20, ..Options::default() }).await else { return };
+    let client = tables.database.server.client(&tables.database.name).await;
+    // The lock under which one instance at a time changes the tables.
+    client.batch_execute("select pg_advisory_lock(7163082334359609964)").await.unwrap();
+    let mut daemon = setup.start();
+    until_says(&setup, &mut daemon, "warehouse", "locked by another session").await;
+    let waiting =
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    assert!(tables.database.number(waiting).await <= 1);
+    client.batch_execute("select pg_advisory_unlock_all()").await.unwrap();
+    tables.until(&mut daemon, 20).await;
+    daemon.stop().await;
+    tables.assert_each_once(&deliverable(&simulator, 0), 20);
+}

@@ -234,6 +234,11 @@ impl Server {
         }
     }
 
+    /// The server's log until now.
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.directory.path().join("log")).unwrap()).into_owned()
+    }
+
     /// The address on which the server listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.data().join(".s.PGSQL.5432")

@@ -84,6 +84,7 @@ fn report_of(channels: Vec<ChannelStatus>) -> Report {
         dead_letters: channel::StoredEvents::default(),
         state_error: None,
         lost: None,
+        state_early_ack: None,
         memory_bytes: 0,
         instances: Vec::new(),
         heartbeat_error: None,

@@ -1,9 +1,19 @@
--- Properties of the server and the database, and the privileges of this role, as a JSON object. Changes nothing.
+-- Properties of the server and the database, and the privileges of this role, as a JSON object. $1 is the schema, and $2 are
+-- the names of the tables of the state. Changes nothing.
 select json_build_object(
     'number', current_setting('server_version_num')::int,
     'version', current_setting('server_version'),
     'is_read_only', current_setting('transaction_read_only') = 'on',
-    'forgets', current_setting('synchronous_commit') = 'off',
+    'commits_asynchronously', current_setting('synchronous_commit') = 'off',
+    'is_never_synced', current_setting('fsync') = 'off',
+    -- The maximum number of connections of the role and of the database. Superusers have no maximum.
+    'connections', (
+        select min(each) from (
+            select rolconnlimit from pg_roles where rolname = session_user
+            union all select datconnlimit from pg_database where datname = current_database()
+        ) as limits (each)
+        where each >= 0 and not (select rolsuper from pg_roles where rolname = session_user)
+    ),
     'process', pg_backend_pid(),
     'role', quote_ident(current_user),
     'database', quote_ident(current_database()),
@@ -12,18 +22,15 @@ select json_build_object(
     'may_use', coalesce(has_schema_privilege(n.oid, 'usage'), false),
     'may_make_tables', coalesce(has_schema_privilege(n.oid, 'create'), false),
     'has_migrations', exists (select from pg_class t where t.relnamespace = n.oid and t.relname = 'migrations'),
-    'may_change_tables', coalesce((
-        select bool_and(case
-            when t.relname = 'migrations' then has_table_privilege(t.oid, 'select')
-            when t.relname = 'state' then has_table_privilege(t.oid, 'select') and has_table_privilege(t.oid, 'update')
-            else has_table_privilege(t.oid, 'select') and has_table_privilege(t.oid, 'insert')
-                and has_table_privilege(t.oid, 'update') and has_table_privilege(t.oid, 'delete')
-        end)
+    'may_read_tables', coalesce((
+        select bool_and(has_table_privilege(t.oid, 'select'))
         from pg_class t
-        where t.relnamespace = n.oid and t.relname in (
-            'migrations', 'instances', 'channels', 'entries', 'requests', 'proofs', 'state'
-        )
-    ), true)
+        where t.relnamespace = n.oid and t.relname = any($2)
+    ), true),
+    'unlogged', coalesce((
+        select json_agg(t.relname) from pg_class t
+        where t.relnamespace = n.oid and t.relname = any($2) and t.relpersistence = 'u'
+    ), '[]')
 )::text
 from (values (1)) as one
 left join pg_namespace n on n.nspname = $1
