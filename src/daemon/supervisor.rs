@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use channel::{Channel, ChannelError, Task, Tasks};
+use ledger::StateError;
 use net::Chain;
 use net::retry::{Retry, RetryPolicy};
 use telemetry::ALWAYS;
