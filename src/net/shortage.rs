@@ -37,7 +37,7 @@ impl Shortage {
 
     /// Whether no descriptor is free at the moment, for the errors of libraries that do not contain the system's error.
     pub fn of_descriptors_now() -> Option<Self> {
-        File::open("/dev/null").err().and_then(|error| Self::of(&error))
+        File::open("/").err().and_then(|error| Self::of(&error))
     }
 
     fn of_system_error(error: &io::Error) -> Option<Self> {

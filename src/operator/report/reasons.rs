@@ -1,5 +1,6 @@
 //! Finds the reasons why the daemon is not ready, in the parts of a report. A pause by an operator is not a reason.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,11 +101,13 @@ fn of_differences(view: &ClusterView, me: InstanceId, configured: &[ConfiguredCh
             return None;
         }
         let differences = own.configured.differences(&other.configured);
-        let keys = differences.iter().take(MAX_KEYS).map(|(channel, key)| match channel {
+        let keys = differences.iter().map(|(channel, key)| match channel {
             Some(channel) => format!("channels.{}.{key}", by_id(configured, *channel).name),
             None => key.clone(),
         });
-        let (keys, more) = (keys.collect::<Vec<_>>().join(", "), differences.len().saturating_sub(MAX_KEYS));
+        let keys: BTreeSet<_> = keys.collect();
+        let more = keys.len().saturating_sub(MAX_KEYS);
+        let keys = keys.into_iter().take(MAX_KEYS).collect::<Vec<_>>().join(", ");
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let detail = format!(
             "instance {} has other values than this instance for {keys}{more}: what is verified and delivered depends on the instance that runs a channel; give all instances the same configuration",

@@ -23,6 +23,9 @@ const SHRINK: usize = 4;
 /// and the wait after it, again and again.
 const STEADY: u32 = 16;
 
+/// An answer that takes less time than this does not need a long wait.
+const QUICK: Duration = Duration::from_secs(2);
+
 /// The limits of the next statement. All lanes of the sink share them, because they share the server.
 #[derive(Debug)]
 pub(super) struct Effort(Mutex<Limits>);
@@ -52,17 +55,23 @@ impl Effort {
         lock(&self.0).wait
     }
 
-    /// Records that a statement took too long, for this process or for the server.
-    pub(super) fn timed_out(&self) {
+    /// Records that a statement took too long, for this process or for the server. `waited` is the wait that was the limit when
+    /// the statement was sent.
+    pub(super) fn timed_out(&self, waited: Duration) {
         let mut limits = lock(&self.0);
+        // If a table is locked, the statements of all lanes time out together. Only the first of them says something new.
+        if waited < limits.wait {
+            return;
+        }
         limits.rows = (limits.rows / SHRINK).max(1);
         limits.wait = (limits.wait * 2).min(LONGEST_WAIT);
         limits.steady = 0;
     }
 
     /// Records that the server has written this many rows in time. After [`STEADY`] statements of the full size, the next one
-    /// may be larger. The wait stays long until the largest size succeeds.
-    pub(super) fn succeeded(&self, rows: usize) {
+    /// may be larger. The wait becomes shorter again after quick answers: otherwise a lane with few events would never notice
+    /// soon that the server no longer answers.
+    pub(super) fn succeeded(&self, rows: usize, took: Duration) {
         let mut limits = lock(&self.0);
         if rows >= limits.rows {
             limits.steady += 1;
@@ -73,6 +82,8 @@ impl Effort {
         }
         if rows >= MOST_ROWS {
             limits.wait = ANSWER_TIMEOUT;
+        } else if rows > 0 && took < QUICK {
+            limits.wait = (limits.wait / 2).max(ANSWER_TIMEOUT);
         }
     }
 }
@@ -81,24 +92,39 @@ impl Effort {
 mod tests {
     use super::*;
 
+    const SLOW: Duration = ANSWER_TIMEOUT;
+
     #[test]
     fn after_timeouts_one_row_has_minutes_and_successes_restore_the_full_size() {
         let effort = Effort::default();
         assert_eq!((effort.rows(), effort.wait()), (MOST_ROWS, ANSWER_TIMEOUT));
         for _ in 0..6 {
-            effort.timed_out();
+            effort.timed_out(effort.wait());
         }
         assert_eq!((effort.rows(), effort.wait()), (1, LONGEST_WAIT));
         // A short delivery says nothing about a larger statement.
         for _ in 0..=STEADY {
-            effort.succeeded(0);
+            effort.succeeded(0, SLOW);
         }
         assert_eq!(effort.rows(), 1);
         while effort.rows() < MOST_ROWS {
-            effort.succeeded(effort.rows());
+            effort.succeeded(effort.rows(), SLOW);
         }
         assert_eq!(effort.wait(), LONGEST_WAIT, "the largest size is not proved yet");
-        effort.succeeded(MOST_ROWS);
+        effort.succeeded(MOST_ROWS, SLOW);
+        assert_eq!(effort.wait(), ANSWER_TIMEOUT);
+    }
+
+    #[test]
+    fn timeouts_of_several_lanes_at_once_count_once_and_quick_answers_shorten_the_wait() {
+        let effort = Effort::default();
+        for _ in 0..6 {
+            effort.timed_out(ANSWER_TIMEOUT);
+        }
+        assert_eq!(effort.wait(), ANSWER_TIMEOUT * 2);
+        effort.succeeded(1, SLOW);
+        assert_eq!(effort.wait(), ANSWER_TIMEOUT * 2);
+        effort.succeeded(1, Duration::ZERO);
         assert_eq!(effort.wait(), ANSWER_TIMEOUT);
     }
 }

@@ -239,9 +239,10 @@ impl Borrowed<'_> {
 
     /// Waits for an answer, up to the current limit. Converts an error into a [`StatementRefusal`].
     pub(super) async fn answer<T>(&self, sent: impl Future<Output = Result<T, Error>>) -> Result<T, StatementRefusal> {
-        match answered_within(self.pool.effort.wait(), sent).await {
+        let wait = self.pool.effort.wait();
+        match answered_within(wait, sent).await {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(self.failed(error).await),
+            Err(error) => Err(self.failed(error, wait).await),
         }
     }
 
@@ -275,10 +276,10 @@ impl Borrowed<'_> {
         answered_within(self.pool.effort.wait(), self.open().client.batch_execute(statements)).await
     }
 
-    async fn failed(&self, error: DatabaseError) -> StatementRefusal {
+    async fn failed(&self, error: DatabaseError, waited: Duration) -> StatementRefusal {
         let pool = self.pool;
         if refusal::is_timeout(&error) {
-            pool.effort.timed_out();
+            pool.effort.timed_out(waited);
         }
         if let DatabaseError::Silent(_) = &error {
             // The statement may be waiting for a lock. Without a cancellation, each further attempt would add one more

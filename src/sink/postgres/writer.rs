@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::{MaybeDone, maybe_done};
@@ -37,6 +38,7 @@ struct SentRows<F: Future> {
     place: Range<usize>,
     rows: Arc<Vec<Row>>,
     step: Step,
+    at: Instant,
     statement: Pin<Box<MaybeDone<F>>>,
 }
 
@@ -81,7 +83,7 @@ impl<'a> Writer<'a> {
             let mut statement = Box::pin(maybe_done(async move { insert(connection, delivery, step, &sent).await }));
             // The first poll sends the statement.
             let _ = statement.as_mut().now_or_never();
-            let part = SentRows { place, rows, step, statement };
+            let part = SentRows { place, rows, step, at: Instant::now(), statement };
             let Some(before) = last.take() else {
                 last = Some(part);
                 continue;
@@ -111,7 +113,7 @@ impl<'a> Writer<'a> {
     /// rows. Returns whether the statement itself has written the rows.
     async fn finish<F>(
         &mut self,
-        SentRows { place, rows, step, mut statement }: SentRows<F>,
+        SentRows { place, rows, step, at, mut statement }: SentRows<F>,
     ) -> Result<bool, Undelivered>
     where
         F: Future<Output = Result<StatementResult, Error>>,
@@ -122,7 +124,7 @@ impl<'a> Writer<'a> {
         };
         match self.answer(step, sent).await {
             Ok(()) => {
-                self.connection.pool.effort.succeeded(rows.len());
+                self.connection.pool.effort.succeeded(rows.len(), at.elapsed());
                 if step.waits {
                     self.durable = place.end;
                 }

@@ -1,6 +1,7 @@
 //! Reads a database without changing it: for the position of a lane, and for a comparison with the service.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use uuid::Uuid;
@@ -73,9 +74,8 @@ pub(super) fn read<T>(
     work: impl FnOnce(&Connection) -> Result<T, SqliteError>,
 ) -> Result<Option<T>, SinkError> {
     let path = &*settings.path;
-    if !path.exists() {
-        return Ok(None);
-    }
+    let Ok(metadata) = fs::metadata(path) else { return Ok(None) };
+    files::require_regular(path, &metadata)?;
     files::check_log(path)?;
     let read = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

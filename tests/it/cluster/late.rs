@@ -201,7 +201,8 @@ async fn retries_of_a_silent_statement_leave_no_waiting_server_processes() {
     const AT_ONCE: usize = 6;
     let Some(database) = Database::new().await else { return };
     let (simulator, receiver) = (service(1, 10).await, Receiver::start().await);
-    let mut daemon = super::instance("only", &simulator, &database, &receiver).start();
+    let setup = super::instance("only", &simulator, &database, &receiver);
+    let mut daemon = setup.start();
     daemon.until("all events are delivered", |_| offsets(&receiver, "c0").len() >= 10).await;
     // Every new connection reads this table first.
     let lock = locked(&database, "state").await;

@@ -69,7 +69,8 @@ impl Common {
         let admin = server.client("postgres").await;
         // Each line of the log begins with the role and the database.
         admin.batch_execute("alter system set log_line_prefix = '%u in %d '").await.unwrap();
-        admin.batch_execute(&format!("select pg_reload_conf(); create database {TEMPLATE}")).await.unwrap();
+        admin.batch_execute("select pg_reload_conf()").await.unwrap();
+        admin.batch_execute(&format!("create database {TEMPLATE}")).await.unwrap();
         let trigrams = "select count(*) from pg_available_extensions where name = 'pg_trgm'";
         let has_trigrams = admin.query_one(trigrams, &[]).await.unwrap().get::<_, i64>(0) == 1;
         let common = Self { server, simulator, has_trigrams };
@@ -79,10 +80,20 @@ impl Common {
 
     async fn fill_template(&self) {
         let template = Database { server: self.server.clone(), name: TEMPLATE.to_owned() };
-        let setup = self.setup(&template, template.url(), true).sharing(&template, "only");
-        setup.run_until_lines(EVENTS).await;
+        let setup = self
+            .setup(&template, template.url(), true)
+            .sharing(&template, "only")
+            .with("sinks.file.per_instance", true);
+        let mut daemon = setup.start();
+        let is_recorded = |daemon: &Daemon, sink: &str| {
+            let recorded = daemon.log().lines("batch recorded");
+            recorded.iter().any(|line| line["sink"] == sink && line["offset"] == EVENTS)
+        };
+        let are_recorded = |daemon: &Daemon| is_recorded(daemon, "warehouse") && is_recorded(daemon, "file");
+        daemon.until("both sinks have every event", are_recorded).await;
+        daemon.stop().await;
         let rows = "select count(*) from events";
-        assert_eq!(template.number(rows).await, i64::try_from(EVENTS).unwrap(), "the lanes end with the daemon");
+        assert_eq!(template.number(rows).await, i64::try_from(EVENTS).unwrap());
         let removed = "delete from events; delete from events_progress; delete from channeld.channels; \
                        delete from channeld.entries; delete from channeld.proofs; delete from channeld.instances";
         template.change(removed).await;
@@ -197,7 +208,11 @@ async fn check_and_daemon_agree_about_the_state() {
     let Some(common) = Common::start().await else { return skip("PostgreSQL") };
     let compared = stream::iter(state::ENVIRONMENTS.iter().enumerate()).map(async |(number, environment)| {
         let (database, url) = common.prepare(environment, number, "state").await;
-        let setup = common.setup(&database, String::new(), false).sharing(&database, "only").with("state.url", url);
+        let setup = common
+            .setup(&database, String::new(), false)
+            .sharing(&database, "only")
+            .with("state.url", url)
+            .with("sinks.file.per_instance", true);
         compare(&common, environment, &database, (setup, "database"), async |setup, _| setup.lines() == EVENTS).await;
     });
     compared.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
@@ -211,6 +226,7 @@ async fn status_names_a_database_that_acknowledges_before_its_disk() {
     let (mut setup, tables) = Setup::reading(&simulator).sharing(&database, "only").with_tables(database);
     setup.remove("sinks.local");
     setup.set("channels.c0.sinks", vec!["warehouse", "file"]);
+    setup.set("sinks.file.per_instance", true);
     let mut daemon = setup.start();
     daemon.until("the events are delivered", |_| setup.lines() == EVENTS).await;
     let deadline = Instant::now() + LONGEST_WAIT;

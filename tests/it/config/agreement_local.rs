@@ -68,7 +68,7 @@ fn fails_with<'a, K: 'static>(
 }
 
 /// Whether the daemon delivers in this environment.
-async fn delivers(daemon: &mut Daemon) -> bool {
+async fn delivers(name: &str, daemon: &mut Daemon) -> bool {
     let deadline = Instant::now() + LONGEST_WAIT;
     loop {
         let has_ended = daemon.has_ended();
@@ -84,7 +84,7 @@ async fn delivers(daemon: &mut Daemon) -> bool {
         if !log.lines("batch recorded").is_empty() {
             return true;
         }
-        assert!(Instant::now() < deadline, "the daemon neither delivers nor reports a problem: {}", log.tail());
+        assert!(Instant::now() < deadline, "{name}: the daemon neither delivers nor reports a problem: {}", log.tail());
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
@@ -103,7 +103,7 @@ async fn disagreements(simulator: &Simulator, environments: Vec<Environment<'_>>
         let (setup, _kept) = prepare(Setup::reading(simulator));
         let (is_accepted, said) = checked(&setup).await;
         let mut daemon = setup.start();
-        let is_delivered = delivers(&mut daemon).await;
+        let is_delivered = delivers(name, &mut daemon).await;
         // This kills a daemon that still runs.
         drop(daemon);
         let is_named = problem.is_none_or(|problem| said.contains(problem));
@@ -207,7 +207,7 @@ async fn check_and_daemon_agree_about_small_and_read_only_file_systems() {
         let (is_accepted, said) = checked(&setup).await;
         assert!(is_accepted && said.contains("is in memory (tmpfs)"), "{said}");
         let mut daemon = setup.start();
-        assert!(delivers(&mut daemon).await);
+        assert!(delivers(kind, &mut daemon).await);
         let told = setup.tell(&["status"]).await;
         let said = String::from_utf8_lossy(&told.out).into_owned();
         assert!(said.contains("acknowledges early") && said.contains("is in memory (tmpfs)"), "{said}");

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use simulator::{Options, Simulator};
 
-use crate::support::{Database, Setup, Visitor};
+use crate::support::{Daemon, Database, Setup, Visitor, deliverable};
 
 async fn offsets(visitor: &Visitor, path: &str) -> Vec<i64> {
     let (mut offsets, mut next) = (Vec::new(), Some(path.to_owned()));
@@ -29,10 +29,17 @@ async fn a_table_in_postgresql_is_listed_searched_and_counted() {
             .with("sinks.warehouse.search", search)
             .with("channels.c0.sinks", vec!["warehouse"])
             .with("channels.c1.sinks", vec!["warehouse"]);
-        let daemon = setup.start();
+        let mut daemon = setup.start();
+        let is_recorded = |daemon: &Daemon, name: &str, number| {
+            let last = *deliverable(&simulator, number).last().unwrap();
+            let recorded = daemon.log().lines("batch recorded");
+            recorded.iter().any(|line| line["channel"] == name && line["offset"] == last)
+        };
+        let are_recorded = |daemon: &Daemon| is_recorded(daemon, "c0", 0) && is_recorded(daemon, "c1", 1);
+        daemon.until("all events are in the table", are_recorded).await;
         let console = setup.console(&["--from", "warehouse"]).await;
         let visitor = console.enter().await;
-        visitor.until("/export?as=csv", "all events are in the table", |sheet| sheet.body.lines().count() == 181).await;
+        assert_eq!(visitor.get("/export?as=csv").await.body.lines().count(), 181, "{search}");
         let listed = offsets(&visitor, "/?rows=50").await;
         assert_eq!(listed.len(), 180, "{search}");
         let of_one = offsets(&visitor, "/?channel=c1&verdict=verified&verdict=unsigned").await;

@@ -14,16 +14,14 @@ macro_rules! rights {
 }
 
 /// Undoes the last migration.
-const OLDER: &str = "grant usage, create on schema channeld to {role}; drop table channeld.state; \
-                     alter table channeld.requests drop column wanted; \
-                     drop index channeld.proofs_channel_id_number_idx; \
-                     delete from channeld.migrations where number = 4; \
+const OLDER: &str = "grant usage, create on schema channeld to {role}; \
+                     alter table channeld.instances drop column settings, drop column settings_digest; \
+                     delete from channeld.migrations where number = 5; \
                      grant select, insert, update, delete on all tables in schema channeld to {role}";
 
-const OLDER_OF_SUPERUSER: &str = "alter role {role} superuser; drop table channeld.state; \
-                                  alter table channeld.requests drop column wanted; \
-                                  drop index channeld.proofs_channel_id_number_idx; \
-                                  delete from channeld.migrations where number = 4";
+const OLDER_OF_SUPERUSER: &str = "alter role {role} superuser; \
+                                  alter table channeld.instances drop column settings, drop column settings_digest; \
+                                  delete from channeld.migrations where number = 5";
 
 /// The check must find each missing right, without a list of tables that somebody keeps up to date.
 macro_rules! without {
@@ -51,7 +49,7 @@ pub(super) const ENVIRONMENTS: &[Environment] = &[
         "a schema in which the role may create tables",
         "create schema channeld; grant usage, create on schema channeld to {role}",
         true,
-        "4 of 4 migrations will be applied",
+        "5 of 5 migrations will be applied",
     ),
     new(
         "transactions are read-only",
@@ -97,7 +95,7 @@ pub(super) const ENVIRONMENTS: &[Environment] = &[
     without!("insert", "proofs"),
     without!("update", "proofs"),
     without!("delete", "proofs"),
-    with_tables("an older schema", OLDER_OF_SUPERUSER, true, "1 of 4 migrations will be applied"),
+    with_tables("an older schema", OLDER_OF_SUPERUSER, true, "1 of 5 migrations will be applied"),
     with_tables("an older schema of another role", OLDER, false, "must be owner"),
     with_tables(
         "a newer schema",

@@ -37,7 +37,7 @@ async fn check_and_daemon_agree_about_streams() {
         ),
         ("a stream in memory", Some(json!({"storage": "memory"})), None),
         ("a stream without acknowledgements", Some(json!({"no_ack": true})), Some("without acknowledgements")),
-        ("subjects of another stream", None, Some("takes the subject events9.>")),
+        ("subjects of another stream", None, Some("takes the subject events9.")),
         ("too many replicas", None, Some("not in a cluster")),
         ("a missing stream that is not created", None, Some("create it, or set create = true")),
     ];

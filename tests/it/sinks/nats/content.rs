@@ -116,11 +116,11 @@ async fn until_blocked(daemon: &mut Daemon, setup: &Setup, words: &str) {
         let error = &lane["error"];
         error["times"].as_u64() >= Some(3) && error["message"].as_str().is_some_and(|message| message.contains(words))
     };
+    daemon.until_logged("channel started").await;
     let deadline = std::time::Instant::now() + LONGEST_WAIT;
     let mut found = lane().await;
     while !is_refused(&found) {
         assert!(std::time::Instant::now() < deadline, "{words}: {found}");
-        daemon.until("the daemon runs", |_| true).await;
         found = lane().await;
     }
     assert_eq!((&found["state"], &found["error"]["kind"]), (&json!("blocked"), &json!("unavailable")), "{found}");

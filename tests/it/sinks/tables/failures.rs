@@ -49,7 +49,6 @@ pub(super) async fn until_says(setup: &Setup, daemon: &mut Daemon, sink: &str, w
             return;
         }
         assert!(Instant::now() < deadline, "{words}: {kind}: {said}");
-        daemon.until("the daemon runs", |_| true).await;
     }
 }
 
@@ -265,6 +264,7 @@ async fn a_delayed_change_of_the_tables_is_tried_again_and_leaves_no_waiting_sta
     // The lock under which one instance at a time changes the tables.
     client.batch_execute("select pg_advisory_lock(7163082334359609964)").await.unwrap();
     let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
     until_says(&setup, &mut daemon, "warehouse", "locked by another session").await;
     let waiting =
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";

@@ -70,6 +70,7 @@ async fn a_table_that_refuses_every_event_blocks_its_lane_and_makes_no_dead_lett
         let Some((_service, setup, tables)) = prepared(&vec![content; events]).await else { return };
         refuse(&tables, "new.event_offset > 0");
         let mut daemon = setup.start();
+        daemon.until_logged("channel started").await;
         for sink in ["warehouse", "local"] {
             until_says(&setup, &mut daemon, sink, "every event is refused").await;
             let lane = until_refused(&mut daemon, &setup, sink, 3).await;
@@ -102,6 +103,7 @@ async fn an_event_that_a_trigger_refuses_becomes_a_dead_letter_wherever_it_is() 
         let Some((_service, setup, tables)) = prepared(&contents).await else { return };
         refuse(&tables, "new.name = 'bad'");
         let mut daemon = setup.start();
+        daemon.until_logged("channel started").await;
         tables.until(&mut daemon, contents.len() - refused.len()).await;
         for sink in ["warehouse", "local"] {
             super::until(&mut daemon, "the refused events are dead letters", async || {
@@ -143,6 +145,7 @@ async fn a_postgresql_table_that_refuses_every_event_for_any_reason_makes_no_dea
         let Some((_service, setup, tables)) = prepared(&[r#"{"name":"n"}"#; 3]).await else { return };
         tables.database.psql(change);
         let mut daemon = setup.start();
+        daemon.until_logged("channel started").await;
         until_says(&setup, &mut daemon, "warehouse", "every event is refused").await;
         until_refused(&mut daemon, &setup, "warehouse", 3).await;
         assert!(dead_letters(&setup, "warehouse").await.is_empty(), "{change}");
@@ -163,6 +166,7 @@ async fn an_event_with_an_unknown_reference_becomes_a_dead_letter_alone() {
          alter table events add constraint known foreign key (name) references public.names",
     );
     let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
     super::until(&mut daemon, "the event is a dead letter", async || dead_letters(&setup, "warehouse").await == [2])
         .await;
     super::until(&mut daemon, "its neighbors are delivered", async || tables.rows().await == [2, 3]).await;
