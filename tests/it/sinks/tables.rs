@@ -39,6 +39,7 @@ async fn tables(options: Options) -> Option<(Simulator, Setup, Tables)> {
 async fn until(daemon: &mut Daemon, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + LONGEST_WAIT;
     while !holds().await {
+        assert!(!daemon.has_ended(), "the daemon ended before: {what}: {}", daemon.log().0);
         assert!(Instant::now() < deadline, "{what}: not within {LONGEST_WAIT:?}: {}", daemon.log().0);
     }
 }

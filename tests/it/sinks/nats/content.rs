@@ -120,7 +120,7 @@ async fn until_blocked(daemon: &mut Daemon, setup: &Setup, words: &str) {
     let deadline = std::time::Instant::now() + LONGEST_WAIT;
     let mut found = lane().await;
     while !is_refused(&found) {
-        assert!(std::time::Instant::now() < deadline, "{words}: {found}");
+        assert!(!daemon.has_ended() && std::time::Instant::now() < deadline, "{words}: {found}");
         found = lane().await;
     }
     assert_eq!((&found["state"], &found["error"]["kind"]), (&json!("blocked"), &json!("unavailable")), "{found}");

@@ -48,7 +48,7 @@ pub(super) async fn until_says(setup: &Setup, daemon: &mut Daemon, sink: &str, w
         if kind == "unavailable" && said.contains(words) {
             return;
         }
-        assert!(Instant::now() < deadline, "{words}: {kind}: {said}");
+        assert!(!daemon.has_ended() && Instant::now() < deadline, "{words}: {kind}: {said}");
     }
 }
 
