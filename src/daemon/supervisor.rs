@@ -187,13 +187,14 @@ impl Supervisor {
             ChannelError::Lost => restarts.waits.reset(),
             ChannelError::State(error) if error.may_pass() => restarts.waits.reset(),
             // An unreadable entry stops only this channel. An operator can repair the entry while the daemon runs.
-            ChannelError::State(StateError::UnreadableEntry { .. }) => {}
+            ChannelError::State(StateError::UnreadableEntry { .. })
+            | ChannelError::Panicked(_)
+            | ChannelError::Refused(_) => {}
             ChannelError::State(_) => {
                 error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: nothing more can be recorded; recorded progress is kept, and the rest is read again at the next start");
                 self.stop.cancel();
                 return Some(EndReason::StateFailed);
             }
-            ChannelError::Panicked(_) | ChannelError::Refused(_) => {}
         }
         let wait = restarts.next_wait();
         let wait_ms = wait.as_millis();

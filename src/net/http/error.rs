@@ -32,10 +32,11 @@ pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
 
 /// Advice that is appended to the message of an error. Empty if no advice is known.
 pub fn advice(error: &(dyn Error + 'static)) -> &'static str {
+    use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
+
     if let Some(shortage) = Shortage::of(error) {
         return shortage.advice();
     }
-    use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
     match find(error) {
         Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => {
             "; is the authority of the server's certificate in ca_file?"

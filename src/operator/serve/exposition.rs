@@ -24,7 +24,7 @@ use telemetry::metrics::{self, Metrics};
 const SHOWN_AT_ZERO: [&str; 2] = ["channeld_api_requests_total", "channeld_events_delivered_total"];
 
 /// A signer is live if one of its signatures was counted this recently.
-const LIVE: Duration = Duration::from_hours(24);
+const LIVE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Deprecated names, which remain for one version, and the current names of the same metrics.
 const DEPRECATED: [(&str, &str); 4] = [

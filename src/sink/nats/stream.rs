@@ -80,6 +80,7 @@ struct Transform {
 
 /// The facts about the stream that a lane needs.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate fact")]
 pub(super) struct Facts {
     /// The subject filters of the stream.
     pub(super) subjects: Vec<String>,

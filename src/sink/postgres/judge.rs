@@ -23,7 +23,7 @@ impl Judge<'_> {
         if !refusal.may_be_of_one_row() {
             return refusal.error;
         }
-        match self.other_content(rows, at).await {
+        match Box::pin(self.other_content(rows, at)).await {
             Ok(other) => refusal.error.judged(other),
             Err(refusal) => refusal.error,
         }
@@ -33,7 +33,7 @@ impl Judge<'_> {
     async fn other_content(&self, rows: &[Row], at: usize) -> Result<OtherContent, StatementRefusal> {
         let (mut tried, made_up) = (OtherContent::Untried, probe::made_up(&rows[at]));
         for row in std::iter::once(&made_up).chain(others(at + 1..rows.len()).map(|other| &rows[other])) {
-            tried = tried.max(self.rolled_back(self.insert(row)).await?);
+            tried = tried.max(Box::pin(self.rolled_back(self.insert(row))).await?);
             if tried == OtherContent::Accepted {
                 return Ok(tried);
             }

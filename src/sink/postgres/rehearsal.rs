@@ -89,7 +89,7 @@ async fn deliver(connection: &Borrowed<'_>, sample: &Delivery<'_>) -> Result<(),
     connection.row_of(&start.lane).await?;
     let (through, confirmed) = (Some(sample.through), Some(Confirmed::default()));
     let pending = keys.iter().copied().collect();
-    take_over(connection, &Recorded { through, confirmed, pending, ..start }).await?;
+    take_over(connection, &Recorded { through, pending, confirmed, ..start }).await?;
     oldest(connection, channel).await?;
     held_of(connection, channel, &keys).await?;
     Ok(())
@@ -109,7 +109,7 @@ async fn write(connection: &Borrowed<'_>, delivery: &Delivery<'_>) -> Result<(),
                 )));
             }
             Err(StatementRefusal { detail: Detail::Json, .. })
-                if rows.iter_mut().fold(false, |had_json, row| cells::forgo_json(row) || had_json) =>
+                if rows.iter_mut().map(cells::forgo_json).filter(|had_json| *had_json).count() > 0 =>
             {
                 connection.execute("rollback to rows").await?;
             }

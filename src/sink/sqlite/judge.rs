@@ -24,7 +24,12 @@ impl Statements {
             }
         }
         let channel = lane.channel.id.to_string();
-        Ok(tried.max(rolled_back(connection, |connection| Ok(self.copy(connection, &channel, &rows[0])?))?))
+        let copied = rolled_back(connection, |connection| {
+            // If the table of positions cannot be used, no event can be written, although the copy can.
+            self.position(connection, lane)?;
+            Ok(self.copy(connection, &channel, &rows[0])?)
+        });
+        Ok(tried.max(copied?))
     }
 
     /// Copies an existing row of the channel. Returns whether there is one.

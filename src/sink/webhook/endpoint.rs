@@ -181,7 +181,8 @@ impl Webhook {
         let about = if is_late { RefusalScope::Time } else { RefusalScope::Endpoint };
         let mut error = response::unanswered(error, self.settings.timeout, "could not send the event");
         if let (Some(suspicion), SinkError::Refused { message, fault, .. }) = (suspicion, &mut error) {
-            *message += &format!("; {suspicion}");
+            message.push_str("; ");
+            message.push_str(suspicion);
             *fault = Fault::Operator;
         }
         RequestRefusal { error, about }

@@ -74,7 +74,9 @@ fn series<'a>(text: &'a str, channel: &ChannelRef) -> Vec<&'a str> {
 #[test]
 fn a_thousand_healthy_channels_take_at_most_a_mebibyte() {
     let (metrics, channels) = (Metrics::default(), (0..CHANNELS).map(channel).collect::<Vec<_>>());
-    channels.iter().for_each(|channel| counted(&metrics, channel));
+    for channel in &channels {
+        counted(&metrics, channel);
+    }
     let report = Report { channels: channels.iter().map(healthy).collect(), ..Report::default() };
     let text = text(&metrics, &report, true).unwrap();
     assert!(text.len() <= 1 << 20, "{} bytes: {:#?}", text.len(), series(&text, &channels[0]));
@@ -90,8 +92,12 @@ fn a_channel_in_every_kind_of_trouble_has_at_most_forty_series() {
     let (metrics, one) = (Metrics::default(), channel(0));
     counted(&metrics, &one);
     let counters = metrics.channel(&one);
-    Sort::VARIANTS.iter().for_each(|sort| counters.verdict(None, *sort));
-    ["too-few-signatures", "event-hash-mismatch", "duplicate-proof"].into_iter().for_each(|why| counters.rejected(why));
+    for sort in Sort::VARIANTS {
+        counters.verdict(None, *sort);
+    }
+    for why in ["too-few-signatures", "event-hash-mismatch", "duplicate-proof"] {
+        counters.rejected(why);
+    }
     for endpoint in Endpoint::VARIANTS {
         counters.asked(*endpoint, Duration::ZERO, None);
         counters.asked(*endpoint, Duration::ZERO, Some("unavailable"));

@@ -9,7 +9,7 @@ async fn a_check_finds_what_would_refuse_events_and_changes_nothing() {
         (
             "create trigger refuses before insert on \"order\" begin select raise(abort, 'no'); end",
             "drop trigger refuses",
-            "a marked row, which was rolled back, was refused",
+            "a constraint or a trigger that was added to the table is the cause",
         ),
         ("alter table order_progress rename to other", "alter table other rename to order_progress", ""),
         (

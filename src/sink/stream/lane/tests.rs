@@ -15,6 +15,7 @@ use proof::event::Offset;
 
 /// The records of a stream: events and positions. The last claim is the only one that may append.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate behavior")]
 struct Stream {
     events: Vec<EventKey>,
     position: Option<Position>,

@@ -37,6 +37,7 @@ macro_rules! trigger {
     };
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a constant is built from it")]
 const fn set(settings: &'static [(&'static str, &'static str)], environment: Environment) -> Environment {
     Environment { settings, ..environment }
 }

@@ -30,7 +30,7 @@ macro_rules! without {
             concat!("no right to ", $right, " ", $table),
             rights!("revoke ", $right, " on channeld.", $table, " from {role}"),
             false,
-            concat!("grant select, insert, update, delete on all tables in schema \"channeld\""),
+            "grant select, insert, update, delete on all tables in schema \"channeld\"",
         )
     };
 }
