@@ -41,7 +41,7 @@ async fn waiting(service: &Scripted, until: TargetStatus) -> Result<String, Comm
 #[tokio::test]
 async fn the_wait_continues_during_transient_states_and_errors() {
     for (until, reached) in [(TargetStatus::Active, "active"), (TargetStatus::Archived, "archived")] {
-        let service = telling(&[(200, "pending"), (429, ""), (500, ""), (503, "<html>"), (200, "new_state")]).await;
+        let service = telling(&[(200, "pending"), (502, ""), (500, ""), (503, "<html>"), (200, "new_state")]).await;
         let failure = ended(service.client(), until, Duration::from_millis(100)).await.unwrap_err();
         let expected = format!("the watcher did not become {until} within 0.1s; it was last new_state");
         assert_eq!((failure.to_string(), failure.0), (expected, Exit::Failed));
