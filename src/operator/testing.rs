@@ -35,7 +35,7 @@ static DAEMON: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
         recent: Arc::default(),
         daemon: None,
         cluster: None,
-        channels: Vec::new(),
+        channels: Arc::default(),
     };
     let operations = watch::Sender::new(Arc::new(operations)).subscribe();
     let router = routes::routes(operations, RequestSender::Operator);
