@@ -6,7 +6,7 @@
 //! * **Spaced.** With a rate, turns are at least an interval apart. Unused turns do not accumulate: no burst follows a
 //!   pause.
 //! * **Fair.** While several callers wait, they get their turns alternately, no matter how many requests each of them has.
-//! * **A refusal counts for everybody.** After the server has refused a request because of its rate, nobody gets a turn
+//! * **A refusal counts for all callers.** After the server has refused a request because of its rate, no caller gets a turn
 //!   during the pause that the server asked for. Afterwards the turns are spread. See `refusals.rs`.
 //! * **Safe to cancel.** A wait that is dropped uses no turn.
 

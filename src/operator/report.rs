@@ -66,7 +66,7 @@ pub struct Report {
     pub channels: Vec<ChannelStatus>,
 }
 
-/// Where the ledger of a configured channel is.
+/// The ledger of a configured channel, or the reason why it is not here.
 enum FoundLedger {
     Here(Arc<Mutex<Ledger>>),
     /// Another instance runs the channel.

@@ -1,11 +1,11 @@
-//! What the refusals of a server mean for all callers: a pause, and after it a spread of their turns. No I/O and no clock.
+//! Turns the refusals of a server into a pause for all callers, followed by a spread of their turns. No I/O and no clock.
 //!
 //! The first turns after a pause are spread over a time as long as the pause. After each spread, the next one is half as
 //! long, until nobody waits or the turns are close together. A refusal during a spread makes the next spread twice as long.
 //! The rate therefore approaches the rate that the server accepts.
 //!
 //! A refusal may concern only one caller. A pause is therefore limited to [`TRUSTED`] at first. If the server accepts a
-//! request although the pause that it asked for has not ended, the refusal did not concern everybody: the pause ends, and
+//! request although the pause that it asked for has not ended, the refusal did not concern all callers: the pause ends, and
 //! the next pause needs more refusals in a row. If the server refuses again, the next pause may be twice as long.
 
 use std::time::Duration;

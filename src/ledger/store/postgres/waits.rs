@@ -6,8 +6,7 @@
 //! # Invariants
 //!
 //! * **A wait begins with the first attempt** and ends with the next successful statement on the same tables.
-//! * **No wait without somebody who waits.** If a failed statement is not repeated, its wait becomes no longer, and is then
-//!   forgotten.
+//! * **Abandoned waits end.** If a failed statement is not repeated, its wait does not grow, and is then forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,8 +18,8 @@ use tracing::{info, warn};
 use crate::store::{LONG_WAIT, TableWait};
 use net::tasks::lock;
 
-/// A failed statement that somebody waits for is normally repeated after a second, or with the next heartbeat. After this time,
-/// nobody waits for it.
+/// A failed statement that is still needed is repeated after a second, or with the next heartbeat. A statement that was not
+/// repeated within this time was abandoned.
 const REPEATED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The waits for tables. Waits are grouped by the set of tables that a statement uses.
