@@ -198,13 +198,15 @@ async fn the_status_decides_and_a_404_needs_the_envelope() {
             (599, "transient", "transient", "transient"),
             (302, "malformed", "malformed", "malformed"),
         ] {
-            let (client, _server) = answering(status, body).await.client_and_server();
+            let server = answering(status, body).await;
+            // After a 429, a client pauses. Each request has a client of its own, so none waits.
+            let client = || server.client();
             let kinds = [
-                client.poll(channel(), None, 200).await.unwrap_err().kind(),
-                client.search(channel(), &Filter::default(), 50, None).await.unwrap_err().kind(),
-                client.event(channel(), event_id()).await.unwrap_err().kind(),
-                client.watcher(channel(), event_id().0).await.unwrap_err().kind(),
-                client.health().await.unwrap_err().kind(),
+                client().poll(channel(), None, 200).await.unwrap_err().kind(),
+                client().search(channel(), &Filter::default(), 50, None).await.unwrap_err().kind(),
+                client().event(channel(), event_id()).await.unwrap_err().kind(),
+                client().watcher(channel(), event_id().0).await.unwrap_err().kind(),
+                client().health().await.unwrap_err().kind(),
             ];
             assert_eq!(kinds, [poll, poll, event, event, health], "{status} {body}");
         }
