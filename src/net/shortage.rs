@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 /// `EMFILE` and `ENFILE`, which have the same numbers on all Unix systems. [`ErrorKind`] does not distinguish them.
 const TOO_MANY_FILES: [i32; 2] = [24, 23];
 
-/// What this process or the machine has run out of.
+/// A resource that this process or the machine lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// Descriptors: this process, or the machine, has too many open files and connections.
@@ -52,7 +52,7 @@ impl Shortage {
         }
     }
 
-    /// What an operator can do, for the end of a message.
+    /// The advice for an operator, for the end of a message.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Descriptors => "; too many files and connections are open: raise the limit (LimitNOFILE, ulimit -n)",

@@ -61,7 +61,7 @@ impl Judge<'_> {
         Ok(has_moved)
     }
 
-    /// Copies an existing row of the channel. Returns whether there is one.
+    /// Copies an existing row of the channel. Returns whether the channel has a row.
     async fn copy(&self, refused: &Row) -> Result<bool, StatementRefusal> {
         let (channel, changed) = (self.delivery.lane.channel.id.0, probe::changed(refused));
         let kinds = [Type::INT8, Type::UUID, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ];
