@@ -13,15 +13,21 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use strum::{AsRefStr, Display, EnumString};
 use uuid::Uuid;
 
 mod json;
+mod kind;
 mod payload;
+mod proofs;
+mod unknown;
 
 pub use json::{Malformed, Object, has_half_surrogate, is_nested_too_deeply};
+pub use kind::EventType;
 pub use payload::Payload;
+pub use proofs::{OcrProof, Proofs};
+pub use unknown::{MAX_UNKNOWN_LENGTH, UnknownPart, UnknownValue};
+
+use unknown::UnknownValues;
 
 /// A UUID of the service, as a separate type.
 macro_rules! id {
@@ -97,48 +103,6 @@ impl<'de> Deserialize<'de> for Offset {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = i64::deserialize(deserializer)?;
         Self::new(value).ok_or_else(|| serde::de::Error::custom("an offset must not be negative"))
-    }
-}
-
-impl EventType {
-    /// The types that this version knows, as the service writes them.
-    pub const KNOWN: [&str; 5] =
-        ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status"];
-}
-
-/// The type of an event, from the service's `headers.type`.
-///
-/// New types appear over time. An unknown type keeps its name and is treated as a notice, which is never signed. The
-/// `*Status` types report a new state.
-#[expect(missing_docs, reason = "the names of the service describe the variants")]
-#[derive(Clone, Debug, PartialEq, Eq, AsRefStr, Display, EnumString, Deserialize)]
-#[serde(from = "String")]
-pub enum EventType {
-    /// An event emitted by a watched contract.
-    #[strum(serialize = "watcher.event")]
-    WatcherEvent,
-    #[strum(serialize = "watcher.status")]
-    WatcherStatus,
-    #[strum(serialize = "operation.status")]
-    OperationStatus,
-    #[strum(serialize = "wallet.status")]
-    WalletStatus,
-    #[strum(serialize = "query.status")]
-    QueryStatus,
-    /// A type that this version does not know.
-    #[strum(default, transparent)]
-    Other(Box<str>),
-}
-
-impl From<String> for EventType {
-    fn from(name: String) -> Self {
-        Self::from(&*name)
-    }
-}
-
-impl Serialize for EventType {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_ref())
     }
 }
 
@@ -222,6 +186,8 @@ pub struct Event {
     pub proofs: Proofs,
     /// The fields of the payload that channeld uses.
     pub payload: Payload,
+    /// The values of the event that this version does not know.
+    pub unknown: Vec<UnknownValue>,
 }
 
 impl Event {
@@ -238,21 +204,31 @@ impl Event {
         let headers = record.require::<Object<'_>>("headers")?;
         let kind = EventType::from(&*headers.text("type")?.ok_or(Malformed::Missing("type"))?);
         let offset = headers.require::<Offset>("offset")?;
-        let proofs = Proofs::read(&headers)?;
-        let payload = Payload::read(&kind, &record)?;
+        let mut unknown = UnknownValues::default();
+        unknown.add_members(UnknownPart::EnvelopeMember, &record, is_known_in_record);
+        unknown.add_members(UnknownPart::EnvelopeMember, &headers, is_known_in_headers);
+        let proofs = Proofs::read(&headers, &mut unknown)?;
+        let payload = Payload::read(&kind, &record, &mut unknown)?;
+        if let EventType::Other(name) = &kind {
+            unknown.add(UnknownPart::Type, name);
+        } else if let Some(status) = payload.status.as_deref().filter(|status| !kind.knows_status(status)) {
+            unknown.add(UnknownPart::Status, status);
+        }
         drop((record, headers));
-        Ok(Self { raw: RawEvent { offset, id, json }, kind, proofs, payload })
+        Ok(Self { raw: RawEvent { offset, id, json }, kind, proofs, payload, unknown: unknown.0 })
     }
 
     /// Whether this event must have a proof. A missing proof of such an event has not arrived yet (spec/wire.md, "Which events
     /// carry a proof").
+    ///
+    /// Statuses do not decide this: the service can sign new steps, and it signs some failures. The event of a watcher always
+    /// has signed text. An operation or a query has signed text if the network reports it. Otherwise it is a notice of the
+    /// service, and a proof may never arrive.
     pub fn proof_is_due(&self) -> bool {
-        match (&self.kind, self.payload.status.as_deref()) {
-            (EventType::WatcherEvent, _)
-            | (EventType::OperationStatus, Some("confirmed_latest" | "confirmed_safe" | "confirmed"))
-            | (EventType::QueryStatus, Some("completed")) => true,
-            // Whatever the status is, an event that has a text to sign but no proof is still waiting for the proof.
-            _ => self.payload.signed.is_some(),
+        match self.kind {
+            EventType::WatcherEvent => true,
+            EventType::OperationStatus | EventType::QueryStatus => self.payload.signed.is_some(),
+            EventType::WatcherStatus | EventType::WalletStatus | EventType::Other(_) => false,
         }
     }
 
@@ -262,54 +238,13 @@ impl Event {
     }
 }
 
-/// The contents of `headers.proofs`. An event can be verified only if it has exactly one OCR proof.
-#[derive(Clone, Debug)]
-pub enum Proofs {
-    /// No proof. If the event must have a proof, the proof has not arrived yet.
-    None,
-    /// Exactly one proof.
-    One(OcrProof),
-    /// One proof that is incomplete or not an object.
-    Unreadable,
-    /// More than one proof. The reference counts every object, including other kinds of proof, and refuses such an event.
-    Many,
+/// The known members of a record. The reference pages of the service also show the last three of them there.
+fn is_known_in_record(name: &str) -> bool {
+    matches!(name, "event_id" | "headers" | "payload" | "channel_id" | "created_at" | "type")
 }
 
-/// An oracle network's proof: the report, its context and the signatures, in hex as they arrived.
-#[derive(Clone, Debug, Serialize)]
-pub struct OcrProof {
-    /// `0x` and the report's bytes.
-    pub report: Box<str>,
-    /// `0x` and the bytes that are hashed with the report.
-    pub context: Box<str>,
-    /// `0x` and 65 bytes for each signature. `None` represents `null`, which makes the proof malformed only if the verifier
-    /// reaches that signature.
-    pub signatures: Vec<Option<Box<str>>>,
-}
-
-impl Proofs {
-    fn read(headers: &Object<'_>) -> Result<Self, Malformed> {
-        // Stricter than the reference, which skips array items that are not objects. Here they count.
-        let items = headers.get::<Vec<&RawValue>>("proofs")?.unwrap_or_default();
-        Ok(match items.as_slice() {
-            [] => Self::None,
-            [item] => OcrProof::read(item.get()).map_or(Self::Unreadable, Self::One),
-            _ => Self::Many,
-        })
-    }
-}
-
-impl OcrProof {
-    fn read(json: &str) -> Result<Self, Malformed> {
-        let proof = Object::read(json.as_bytes())?;
-        let required = |name| Ok::<Box<str>, _>(proof.text(name)?.ok_or(Malformed::Missing(name))?.into());
-        proof.text("alg")?;
-        Ok(Self {
-            report: required("ocr_report")?,
-            context: required("ocr_context")?,
-            signatures: proof.get("signatures")?.unwrap_or_default(),
-        })
-    }
+fn is_known_in_headers(name: &str) -> bool {
+    matches!(name, "type" | "offset" | "proofs")
 }
 
 #[cfg(test)]

@@ -35,9 +35,11 @@
 //! again. A negative test is never a verdict. Without the feature every key is recovered. The tests with the reference's
 //! vectors, with mutated proofs and against k256 run in both builds.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
-use crate::event::{Event, OcrProof, Proofs, RawEvent};
+use crate::event::{Event, OcrProof, Proofs, RawEvent, UnknownValue};
 
 #[cfg(feature = "fast")]
 mod fast;
@@ -63,7 +65,7 @@ use signature::{RecoverableSignature, address_of};
 pub enum Verdict {
     /// The proof is valid.
     Verified(Verified),
-    /// Events of this type and status never carry a proof.
+    /// A notice: an event without signed text, of a type that does not always have signed text.
     Unsigned(Unsigned),
     /// A proof is expected but has not arrived.
     Pending(RawEvent),
@@ -279,6 +281,24 @@ impl Verdict {
                 (&event.raw, Some(event.clone()))
             }
             Self::Pending(raw) | Self::Rejected(raw, _) => (raw, Event::parse(raw.json.clone()).ok()),
+        }
+    }
+
+    /// The record as it arrived.
+    pub fn raw(&self) -> &RawEvent {
+        match self {
+            Self::Verified(Verified { event, .. }) | Self::Unsigned(Unsigned { event }) => &event.raw,
+            Self::Pending(raw) | Self::Rejected(raw, _) => raw,
+        }
+    }
+
+    /// The values of the event that this version does not know. Empty if the record is malformed.
+    pub fn unknown(&self) -> Cow<'_, [UnknownValue]> {
+        match self {
+            Self::Verified(Verified { event, .. }) | Self::Unsigned(Unsigned { event }) => (&event.unknown).into(),
+            Self::Pending(raw) | Self::Rejected(raw, _) => {
+                Event::parse(raw.json.clone()).map(|event| event.unknown).unwrap_or_default().into()
+            }
         }
     }
 

@@ -88,7 +88,7 @@ fn details(verdict: &Verdict, names: &SignerNames) -> String {
             format!("signers: {} ({} required)\nsigned: {signed}", signers.join(", "), proof.required)
         }
         Verdict::Pending(_) => "the proof has not arrived yet".to_owned(),
-        Verdict::Unsigned(_) => "events of this type and status never carry a proof".to_owned(),
+        Verdict::Unsigned(_) => "it is a notice: it has no signed text, so no proof is due".to_owned(),
     }
 }
 

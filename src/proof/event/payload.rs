@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::EventType;
 use super::json::{Malformed, Object, Text};
+use super::unknown::{UnknownPart, UnknownValues};
 
 /// The fields of a payload that the rest of the program uses.
 #[derive(Clone, Debug, Default)]
@@ -34,17 +35,14 @@ impl Payload {
     ///
     /// For a type that can have a proof, every known field is checked, because the reference refuses a proof over a payload
     /// with fields of other shapes. A notice is never signed, so its payload is not checked.
-    pub(super) fn read(kind: &EventType, record: &Object<'_>) -> Result<Self, Malformed> {
-        let (texts, signed): (&[_], _) = match kind {
-            EventType::WatcherEvent => (&WATCHER_TEXTS, "verifiable_event"),
-            EventType::OperationStatus => (&OPERATION_TEXTS, "verifiable_event"),
-            EventType::QueryStatus => (&QUERY_TEXTS, "verifiable_result"),
-            EventType::WatcherStatus | EventType::WalletStatus | EventType::Other(_) => {
-                return Ok(Self::notice(record));
-            }
+    pub(super) fn read(kind: &EventType, record: &Object<'_>, unknown: &mut UnknownValues) -> Result<Self, Malformed> {
+        let known = KnownMembers::of(kind);
+        let Some((known, signed)) = known.and_then(|known| Some((known, known.signed?))) else {
+            return Ok(Self::notice(record, known, unknown));
         };
         let payload: Object<'_> = record.require("payload")?;
-        texts.iter().try_for_each(|name| payload.text(name).map(drop))?;
+        unknown.add_members(UnknownPart::PayloadMember, &payload, |name| known.has(name));
+        known.texts.iter().try_for_each(|name| payload.text(name).map(drop))?;
         if *kind == EventType::OperationStatus {
             payload.get::<Uuid>("operation_id")?;
             payload.get::<Vec<Transaction<'_>>>("transactions")?;
@@ -60,8 +58,11 @@ impl Payload {
     }
 
     /// Reads the time and the status of a notice. Both are optional, because a notice is delivered without them too.
-    fn notice(record: &Object<'_>) -> Self {
+    fn notice(record: &Object<'_>, known: Option<&KnownMembers>, unknown: &mut UnknownValues) -> Self {
         let Ok(Some(payload)) = record.get::<Object<'_>>("payload") else { return Self::default() };
+        if let Some(known) = known {
+            unknown.add_members(UnknownPart::PayloadMember, &payload, |name| known.has(name));
+        }
         Self {
             signed: None,
             status: payload.get("status").ok().flatten(),
@@ -70,19 +71,71 @@ impl Payload {
     }
 }
 
-const WATCHER_TEXTS: [&str; 5] = ["watcher_id", "chain_selector", "event_hash", "workflow_id", "workflow_execution_id"];
+/// The known members of the payload of a type. Every known name is in one of the lists.
+struct KnownMembers {
+    /// The members that must be text if the type can have a proof.
+    texts: &'static [&'static str],
+    /// The other members, without `signed`.
+    others: &'static [&'static str],
+    /// The member with the signed text. `None` for a type that never has a proof.
+    signed: Option<&'static str>,
+}
 
-const QUERY_TEXTS: [&str; 5] = ["target", "chain_selector", "event_hash", "workflow_id", "workflow_execution_id"];
+impl KnownMembers {
+    /// Returns `None` for an unknown type.
+    fn of(kind: &EventType) -> Option<&'static Self> {
+        Some(match kind {
+            EventType::WatcherEvent => &WATCHER_EVENT,
+            EventType::OperationStatus => &OPERATION_STATUS,
+            EventType::QueryStatus => &QUERY_STATUS,
+            EventType::WatcherStatus => &WATCHER_STATUS,
+            EventType::WalletStatus => &WALLET_STATUS,
+            EventType::Other(_) => return None,
+        })
+    }
 
-const OPERATION_TEXTS: [&str; 10] = [
-    "status_reason",
-    "wallet_operation_id",
-    "address",
-    "chain_selector",
-    "digest",
-    "event_hash",
-    "operation_writer_workflow_id",
-    "operation_writer_workflow_execution_id",
-    "operation_status_workflow_id",
-    "operation_status_workflow_execution_id",
-];
+    fn has(&self, name: &str) -> bool {
+        self.texts.contains(&name) || self.others.contains(&name) || self.signed == Some(name)
+    }
+}
+
+static WATCHER_EVENT: KnownMembers = KnownMembers {
+    texts: &["watcher_id", "chain_selector", "event_hash", "workflow_id", "workflow_execution_id"],
+    others: &["timestamp"],
+    signed: Some("verifiable_event"),
+};
+
+static QUERY_STATUS: KnownMembers = KnownMembers {
+    texts: &["target", "chain_selector", "event_hash", "workflow_id", "workflow_execution_id"],
+    others: &["query_id", "status", "timestamp"],
+    signed: Some("verifiable_result"),
+};
+
+static OPERATION_STATUS: KnownMembers = KnownMembers {
+    texts: &[
+        "status_reason",
+        "wallet_operation_id",
+        "address",
+        "chain_selector",
+        "digest",
+        "event_hash",
+        "operation_writer_workflow_id",
+        "operation_writer_workflow_execution_id",
+        "operation_status_workflow_id",
+        "operation_status_workflow_execution_id",
+    ],
+    others: &["operation_id", "status", "timestamp", "transactions"],
+    signed: Some("verifiable_event"),
+};
+
+static WATCHER_STATUS: KnownMembers = KnownMembers {
+    texts: &[],
+    others: &["status", "status_reason", "watcher_id", "chain_selector", "timestamp", "service", "workflow_id"],
+    signed: None,
+};
+
+static WALLET_STATUS: KnownMembers = KnownMembers {
+    texts: &[],
+    others: &["status", "status_reason", "wallet_id", "address", "chain_selector", "timestamp"],
+    signed: None,
+};

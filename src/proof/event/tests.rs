@@ -67,13 +67,84 @@ fn signed_text_needs_a_proof_whatever_the_status() {
         let json = format!(r#"{{"headers":{headers},"payload":{payload}}}"#);
         Event::parse(Bytes::from(json)).expect("well formed").proof_is_due()
     };
-    for status in ["failed", "sent", "a-new-status", "cancelled"] {
+    for status in ["failed", "sent", "a-new-status", "cancelled", "reverted", "confirmed", "completed"] {
         assert!(due("operation.status", status, r#","verifiable_event":"e30=""#), "{status}");
         assert!(due("query.status", status, r#","verifiable_result":"e30=""#), "{status}");
         for kind in ["operation.status", "query.status"] {
-            assert!(!due(kind, status, ""), "{kind} {status}");
+            assert!(!due(kind, status, ""), "{kind} {status}: a notice");
+            assert!(
+                !due(kind, status, r#","verifiable_event":"","verifiable_result":"""#),
+                "{kind} {status}: a notice"
+            );
         }
         assert!(!due("wallet.status", status, r#","verifiable_event":"e30=""#), "{status}: never signed");
+        assert!(due("watcher.event", status, ""), "{status}: always signed");
     }
-    assert!(due("operation.status", "confirmed", "") && due("query.status", "completed", ""));
+}
+
+/// The unknown values of a record, as `what: value`.
+fn unknown(json: &str) -> Vec<String> {
+    let event = Event::parse(Bytes::from(json.to_owned())).expect("well formed");
+    event.unknown.iter().map(|UnknownValue { what, value }| format!("{}: {value}", <&str>::from(what))).collect()
+}
+
+#[test]
+fn unknown_values_are_found_wherever_they_are() {
+    let record = |more: &str, headers: &str, payload: &str| {
+        format!(r#"{{{more}"headers":{{{headers},"offset":1}},"payload":{payload}}}"#)
+    };
+    let operation = r#""type":"operation.status""#;
+    let proof = |members: &str| format!(r#"{operation},"proofs":[{{{members}}}]"#);
+    for (json, expected) in [
+        (record("", operation, r#"{"status":"sideways"}"#), "status: sideways"),
+        (record("", operation, r#"{"status":"confirmed","gas":7}"#), "payload_member: gas"),
+        (record("", r#""type":"wallet.status""#, r#"{"status":"reverted"}"#), "status: reverted"),
+        (record("", r#""type":"watcher.status""#, r#"{"wallet_id":""}"#), "payload_member: wallet_id"),
+        (record("", r#""type":"comet.sighted""#, r#"{"status":"x","y":1}"#), "type: comet.sighted"),
+        (record(r#""cursor":1,"#, operation, "{}"), "envelope_member: cursor"),
+        (record("", r#""type":"operation.status","more":1"#, "{}"), "envelope_member: more"),
+        (record("", &proof(r#""alg":"bls""#), "{}"), "proof: bls"),
+        (record("", &proof(r#""alg":"","zk":1"#), "{}"), "proof: zk"),
+        (record("", r#""type":"operation.status","proofs":[{},{"zk":1}]"#, "{}"), "proof: zk"),
+    ] {
+        assert_eq!(unknown(&json), [expected], "{json}");
+    }
+}
+
+#[test]
+fn the_contract_of_the_service_is_known() {
+    let none: [&str; 0] = [];
+    for (kind, statuses) in [
+        ("watcher.status", "pending active failed archiving archived archive_failed"),
+        ("wallet.status", "pending deploying deployed failed archived"),
+        ("query.status", "accepted sending sent completed failed expired"),
+        ("operation.status", "pending_signature accepted sending sent broadcasting confirmed_latest confirmed_safe"),
+        ("operation.status", "confirmed failed reverted cancelled expired"),
+    ] {
+        for status in statuses.split(' ') {
+            let repeated = format!(r#""event_id":null,"channel_id":"c","created_at":"t","type":"{kind}""#);
+            let headers = format!(r#"{{"type":"{kind}","offset":1,"proofs":[]}}"#);
+            let json = format!(r#"{{{repeated},"headers":{headers},"payload":{{"status":"{status}"}}}}"#);
+            assert_eq!(unknown(&json), none, "{json}");
+        }
+    }
+    let proof = r#"{"alg":"ecdsa-secp256k1","ocr_report":"0x","ocr_context":"0x","signatures":[]}"#;
+    let json = format!(r#"{{"headers":{{"type":"watcher.event","offset":1,"proofs":[{proof}]}},"payload":{{}}}}"#);
+    assert_eq!(unknown(&json), none);
+}
+
+#[test]
+fn an_unknown_value_is_short_and_printable() {
+    let shown = |text: &str| UnknownValue::new(UnknownPart::Status, text).value;
+    assert_eq!(&*shown("a\u{1b}[31m\n\u{7f}b"), r"a\u{1b}[31m\n\u{7f}b");
+    assert_eq!(*shown(&"é".repeat(500)), *"é".repeat(MAX_UNKNOWN_LENGTH));
+    let escaped = shown(&"\n".repeat(500));
+    assert!(escaped.len() <= MAX_UNKNOWN_LENGTH && escaped.ends_with(r"\n"), "{escaped}");
+}
+
+#[test]
+fn an_event_has_a_bounded_number_of_unknown_values() {
+    let members: Vec<_> = (0..1000).map(|number| format!(r#""m{number}":1"#)).collect();
+    let json = format!(r#"{{"headers":{{"type":"wallet.status","offset":1}},"payload":{{{}}}}}"#, members.join(","));
+    assert_eq!(unknown(&json).len(), 50);
 }
