@@ -146,7 +146,7 @@ impl Filter {
         Self(vec![
             failed("watcher.status", &["failed", "archive_failed"]),
             failed("wallet.status", &["failed"]),
-            failed("operation.status", &["failed", "expired"]),
+            failed("operation.status", &["failed", "reverted", "expired"]),
             failed("query.status", &["failed", "expired"]),
         ])
     }

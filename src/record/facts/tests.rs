@@ -100,6 +100,7 @@ fn failures_selects_every_kind_of_failure_only() {
         ("wallet.status", "deployed", false),
         ("operation.status", "failed", true),
         ("operation.status", "expired", true),
+        ("operation.status", "reverted", true),
         ("operation.status", "accepted", false),
         ("query.status", "failed", true),
         ("query.status", "expired", true),

@@ -83,7 +83,7 @@ impl Alert {
 fn severity(kind: &str, status: &str) -> (&'static str, bool) {
     match (kind, status) {
         ("watcher.status", "failed") => ("critical", false),
-        ("operation.status" | "wallet.status", "failed") => ("error", false),
+        ("operation.status" | "wallet.status", "failed") | ("operation.status", "reverted") => ("error", false),
         ("watcher.status", "archive_failed")
         | ("operation.status", "expired")
         | ("query.status", "failed" | "expired") => ("warning", false),

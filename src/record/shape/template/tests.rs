@@ -183,6 +183,16 @@ fn watcher_events_do_not_affect_alerts_about_the_watcher() {
 }
 
 #[test]
+fn a_reverted_operation_alerts_like_a_failed_one() {
+    let of = |status: &str| {
+        Alert::of(&notice("operation.status", &format!(r#"{{"operation_id":"O","status":"{status}"}}"#)))
+    };
+    let (failed, reverted) = (of("failed"), of("reverted"));
+    assert_eq!((reverted.severity, reverted.resolves), ("error", false));
+    assert_eq!((failed.severity, &failed.key), (reverted.severity, &reverted.key));
+}
+
+#[test]
 fn an_undefined_name_is_an_error_with_its_location() {
     for (text, said) in [
         ("{\"a\": {{ colour }}}", "line 1: no value for `colour`"),
