@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use net::http::SetupError;
+use proof::event::{UnknownPart, UnknownValue};
 use serde_json::Value;
 
 /// The maximum length of an answer, after decompression.
@@ -69,6 +70,19 @@ impl ApiError {
     }
 }
 
+impl ApiError {
+    /// The `type` of the service's error envelope, if this version does not know it.
+    pub fn unknown_type(&self) -> Option<&UnknownValue> {
+        match self {
+            Self::ChannelGone(answer)
+            | Self::NotFound(answer)
+            | Self::Refused(answer)
+            | Self::Transient(TransientError::Status { answer, .. }) => answer.unknown_type.as_ref(),
+            Self::RateLimited { .. } | Self::Transient(_) | Self::TooLong { .. } | Self::Malformed(_) => None,
+        }
+    }
+}
+
 fn too_long(bytes: usize) -> String {
     if bytes == MAX_BODY {
         let most = MAX_BODY >> 20;
@@ -86,6 +100,8 @@ pub struct ErrorResponse {
     pub code: Option<Box<str>>,
     /// The envelope's `message`, for people. It is bounded, and contains neither control characters nor the key.
     pub message: Option<Box<str>>,
+    /// The envelope's `type`, if this version does not know it.
+    pub unknown_type: Option<UnknownValue>,
 }
 
 impl ErrorResponse {
@@ -94,8 +110,10 @@ impl ErrorResponse {
     pub(super) fn read(status: u16, body: &[u8], key: &str) -> (Self, bool) {
         let envelope: Value = serde_json::from_slice(body).unwrap_or_default();
         let field = |name, bound| envelope.get(name)?.as_str().and_then(|text| presentable(text, key, bound));
+        let kind = field("type", MAX_CODE).filter(|kind| !knows_type(status, kind));
         let answer = Self {
             status,
+            unknown_type: kind.map(|kind| UnknownValue::new(UnknownPart::ErrorType, &kind)),
             code: field("code", MAX_CODE).or_else(|| field("type", MAX_CODE)),
             message: field("message", MAX_MESSAGE),
         };
@@ -112,6 +130,20 @@ impl ErrorResponse {
             _ => "",
         }
     }
+}
+
+/// Whether this version knows the `type` of an error envelope. The type of a 401 for a wrong key is not documented.
+fn knows_type(status: u16, name: &str) -> bool {
+    let is_documented = matches!(
+        name,
+        "VALIDATION_ERROR"
+            | "ORGANIZATION_NOT_FOUND"
+            | "NOT_FOUND"
+            | "CONFLICT"
+            | "INTERNAL_ERROR"
+            | "PERMISSION_DENIED"
+    );
+    is_documented || status == 401
 }
 
 /// A text of the service in a form that can be shown: without control characters and the key, and at most `bound`
@@ -186,7 +218,7 @@ mod tests {
     #[test]
     fn a_partial_unknown_or_missing_envelope_is_accepted() {
         for body in ["", "<html>", "{", "[]", "7", r#"{"code":7,"message":null}"#, r#"{"code":" "}"#] {
-            let bare = ErrorResponse { status: 503, code: None, message: None };
+            let bare = ErrorResponse { status: 503, code: None, message: None, unknown_type: None };
             assert_eq!(ErrorResponse::read(503, body.as_bytes(), KEY).0, bare, "{body}");
         }
     }
@@ -208,6 +240,28 @@ mod tests {
         let body = serde_json::json!({ "message": message, "code": KEY }).to_string();
         let (answer, _) = ErrorResponse::read(400, body.as_bytes(), KEY);
         assert!(!answer.to_string().contains("k3y"), "{answer}");
+    }
+
+    #[test]
+    fn an_error_type_that_is_not_documented_is_unknown() {
+        let unknown = |status, kind: &str| {
+            let body = serde_json::json!({"type": kind, "code": "A_CODE"}).to_string();
+            let answer = ErrorResponse::read(status, body.as_bytes(), KEY).0;
+            ApiError::Refused(answer).unknown_type().map(|unknown| unknown.value.to_string())
+        };
+        for (status, kind) in [
+            (400, "VALIDATION_ERROR"),
+            (401, "ORGANIZATION_NOT_FOUND"),
+            (403, "PERMISSION_DENIED"),
+            (404, "NOT_FOUND"),
+            (409, "CONFLICT"),
+            (500, "INTERNAL_ERROR"),
+        ] {
+            assert_eq!(unknown(status, kind), None, "{kind}");
+        }
+        assert_eq!(unknown(418, "TEAPOT").as_deref(), Some("TEAPOT"));
+        assert_eq!(unknown(418, &format!("KEY {KEY}")).as_deref(), Some("KEY [api key]"));
+        assert_eq!(unknown(401, "UNAUTHENTICATED"), None, "its type is not documented");
     }
 
     #[test]

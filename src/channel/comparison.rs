@@ -312,7 +312,7 @@ impl Comparison {
     /// Verifies the next events of the history, which must be in ascending order, and adds them.
     pub async fn add(&mut self, events: Vec<RawEvent>) {
         let (settings, received, memory) = (self.settings.clone(), Timestamp::now(), Arc::default());
-        let check = move || Checked::all(&CheckParameters { settings, received, memory }, events);
+        let check = move || Checked::all(&CheckParameters { settings, received, memory, unknown: None }, events);
         let checked = joined(tokio::task::spawn_blocking(check).await).await;
         self.add_checked(checked);
     }

@@ -64,6 +64,7 @@ pub use status::pace::{Progress, counted, grouped, rate, span};
 pub use status::{
     Activity, ChannelStatus, Compared, Condition, FormerNames, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
     POLLS_IN_VAIN, Pauses, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus, StoredEvents,
+    UnknownValueStatus,
 };
 pub use verify::expect::{Expect, Names, NotOfChannel, SignedField, decoded};
 pub use verify::reason::{RejectionReason, RejectionSeverity};

@@ -20,7 +20,7 @@ pub use condition::{Condition, Level};
 use crate::status::pace::Progress;
 use crate::verify::RejectionReason;
 use ledger::{Contradiction, Pause, Paused, Room};
-use proof::event::{ChannelId, Offset};
+use proof::event::{ChannelId, Offset, UnknownPart};
 use proof::verify::Address;
 
 pub(crate) mod board;
@@ -30,6 +30,7 @@ pub(crate) mod hour;
 pub(crate) mod newest;
 pub(crate) mod pace;
 pub(crate) mod reporter;
+pub(crate) mod unknown;
 
 /// If this many events that needed a proof were rejected, and no event was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;
@@ -127,6 +128,10 @@ pub struct ChannelStatus {
     /// Workflows that another channel showed first and that are on no list of this channel. This may be legitimate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_workflows: Vec<SharedWorkflow>,
+    /// The values of the service that this version does not know, in the order in which they first occurred since the daemon
+    /// started. At most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_values: Vec<UnknownValueStatus>,
     /// The lanes, in configuration order.
     pub lanes: Vec<LaneStatus>,
     /// Some of the members above under their former names.
@@ -192,6 +197,20 @@ pub struct SharedWorkflow {
     pub first_in: Arc<str>,
     /// When this channel first showed the workflow, in Unix seconds.
     pub since: i64,
+}
+
+/// A value of the service that this version does not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownValueStatus {
+    /// The part of the service's data in which the value occurs.
+    pub what: UnknownPart,
+    /// The value. It is at most 100 characters long, and its control characters are escaped.
+    pub value: Box<str>,
+    /// The offset of the first event with the value. `None` if the value is not part of an event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<Offset>,
+    /// When this process first read the value.
+    pub since: Timestamp,
 }
 
 /// The current status of a lane.

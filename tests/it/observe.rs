@@ -9,3 +9,4 @@ mod screen;
 mod status;
 mod tail;
 mod traces;
+mod unknown;

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use crate::channel::controls::Handle;
 use crate::read::source::Source;
+use crate::status::unknown::UnknownReporter;
 use api::{ApiError, Client, Created, Filter, Page};
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use record::ChannelRef;
@@ -38,6 +39,10 @@ impl Service {
         // The wait for a turn is not part of the request.
         let began = self.handle.turns.waited_until().map_or(began, |waited| began.max(waited));
         self.metrics.asked(endpoint, began.elapsed(), answer.as_ref().err().map(ApiError::kind));
+        if let Some(unknown) = answer.as_ref().err().and_then(ApiError::unknown_type) {
+            let reporter = UnknownReporter { handle: self.handle.clone(), metrics: self.metrics.clone() };
+            reporter.report_one(unknown.clone());
+        }
         answer
     }
 }

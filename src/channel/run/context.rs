@@ -16,6 +16,7 @@ use crate::error::ChannelError;
 use crate::late::queue::LateQueue;
 use crate::read::gaps::Gaps;
 use crate::read::source::Source;
+use crate::status::unknown::UnknownReporter;
 use crate::verify::{CheckParameters, Checked};
 use ledger::{Change, Commit, History, Ledger};
 use net::tasks::lock;
@@ -139,8 +140,9 @@ impl ReadPlan {
     }
 
     pub(crate) async fn check(&self, received: Timestamp, events: Vec<RawEvent>) -> Vec<Checked> {
-        let Channel { parts, handle, .. } = &*self.channel;
+        let Channel { parts, handle, metrics, .. } = &*self.channel;
         let (settings, memory) = (self.settings.clone(), handle.memory.clone());
-        parts.machine.check(CheckParameters { settings, received, memory }, events).await
+        let unknown = Some(UnknownReporter { handle: handle.clone(), metrics: metrics.clone() });
+        parts.machine.check(CheckParameters { settings, received, memory, unknown }, events).await
     }
 }

@@ -241,7 +241,7 @@ async fn a_page_is_verified_in_parallel_and_keeps_its_order() {
     let (settings, memory) = (Arc::new(settings()), Arc::default());
     let events = (1..=1000).map(notice).collect();
     let machine = ThisMachine::new(Arc::default());
-    let parameters = CheckParameters { settings, received: Timestamp::UNIX_EPOCH, memory };
+    let parameters = CheckParameters { settings, received: Timestamp::UNIX_EPOCH, memory, unknown: None };
     let checked = machine.check(parameters, events).await;
     let offsets = checked.iter().map(|checked| match checked {
         Checked::Unsigned(notice, _) => notice.event().raw.offset.get(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::channel::settings::{Settings, UnsignedPolicy};
+use crate::status::unknown::UnknownReporter;
 use crate::verify::{Rejection, RejectionReason};
 use net::memory::ChannelMemory;
 use proof::event::{EventKey, RawEvent};
@@ -33,15 +34,20 @@ pub(crate) struct CheckParameters {
     pub(crate) received: Timestamp,
     /// The memory account that the records are charged to.
     pub(crate) memory: Arc<ChannelMemory>,
+    /// Reports the values that this version does not know. `None` if the events are reported elsewhere.
+    pub(crate) unknown: Option<UnknownReporter>,
 }
 
 impl Checked {
     /// Checks consecutive events, and returns the results in the same order. Blocks the thread.
     pub(crate) fn all(parameters: &CheckParameters, events: Vec<RawEvent>) -> Vec<Self> {
-        let CheckParameters { settings, received, memory } = parameters;
+        let CheckParameters { settings, received, memory, unknown } = parameters;
         let mut lines = Lines::of(events.len()).received(*received).counted_by(memory.clone());
-        let verdicts = settings.verification.verifier.verify_all(events).into_iter();
-        verdicts.map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
+        let verdicts = settings.verification.verifier.verify_all(events);
+        if let Some(unknown) = unknown {
+            unknown.report_events(&verdicts);
+        }
+        verdicts.into_iter().map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }
 
     pub(crate) fn event_key(&self) -> EventKey {

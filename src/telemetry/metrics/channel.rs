@@ -9,7 +9,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::Metrics;
 use super::counters::ChannelCounters;
-use proof::event::EventType;
+use proof::event::{EventType, UnknownPart};
 use record::ChannelRef;
 
 /// The kinds of requests to the service.
@@ -99,6 +99,9 @@ impl Metrics {
                 self.events_by_type.with_label_values(&[kind, sort.into()]);
             }
         }
+        for what in UnknownPart::VARIANTS {
+            self.unknown_values.with_label_values(&[<&str>::from(what)]);
+        }
         for endpoint in Endpoint::VARIANTS {
             self.request_duration.with_label_values(&[<&str>::from(endpoint)]);
         }
@@ -159,6 +162,11 @@ impl ChannelMetrics {
     /// Counts signatures by keys that are not configured.
     pub fn unknown_signers(&self, signatures: u32) {
         self.metrics.unknown_signers.with_label_values(&[&*self.channel]).inc_by(signatures.into());
+    }
+
+    /// Counts a value of the service that this version does not know.
+    pub fn unknown_value(&self, what: UnknownPart) {
+        self.metrics.unknown_values.with_label_values(&[<&str>::from(what)]).inc();
     }
 
     /// Counts a panic in the channel's loop.

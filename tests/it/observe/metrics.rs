@@ -91,6 +91,8 @@ async fn metrics_count_what_happened() {
         (r#"channeld_events_rejected_total{channel="c0",reason="too-few-signatures"}"#, 1.0),
         (r#"channeld_events_delivered_total{channel="c0",sink="file"}"#, 5.0),
         (r#"channeld_deliveries_total{outcome="refused",sink="hook"}"#, 2.0),
+        (r#"channeld_unknown_values_total{what="type"}"#, 1.0),
+        (r#"channeld_unknown_values_total{what="status"}"#, 0.0),
         (r#"channeld_quarantined_events{channel="c0"}"#, 2.0),
         ("channeld_quarantine_events", 2.0),
         ("channeld_quarantine_full", 0.0),

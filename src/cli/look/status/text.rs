@@ -7,13 +7,17 @@ use crate::cli::look::cluster::differences;
 use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, json_for_stdout, styled};
 use crate::cli::verdict_line::printable;
 use channel::{
-    Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, counted, rate, span,
+    Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, UnknownValueStatus,
+    counted, rate, span,
 };
 use ledger::Pause;
 use operator::{InstanceStatus, NotReady, Report};
 
 /// Columns of a progress bar.
 const BAR: usize = 12;
+
+/// The number of unknown values of a channel that are named.
+const UNKNOWN_SHOWN: usize = 5;
 
 pub(super) fn text(json: bool, report: &Report) -> String {
     if json {
@@ -44,6 +48,7 @@ pub(super) fn text(json: bool, report: &Report) -> String {
         lines.extend(channel.shared_workflows.iter().map(|SharedWorkflow { workflow_id, first_in, .. }| {
             format!("notice: channel {name} shows workflow {workflow_id}, which channel {first_in} showed first")
         }));
+        lines.extend(unknown(channel).map(|unknown| format!("notice: channel {name} shows {unknown}")));
     }
     for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
         if kept.events > 0 {
@@ -52,6 +57,18 @@ pub(super) fn text(json: bool, report: &Report) -> String {
         }
     }
     format!("{}\n\n{}", lines.join("\n"), table(report, now).to_string().trim_end())
+}
+
+/// The values of the service that this version does not know. `None` if all are known.
+pub(super) fn unknown(channel: &ChannelStatus) -> Option<String> {
+    let (values, first) = (&channel.unknown_values, UNKNOWN_SHOWN.min(channel.unknown_values.len()));
+    let value = |UnknownValueStatus { what, value, .. }: &UnknownValueStatus| {
+        format!("{} {}", <&str>::from(what).replace('_', " "), printable(value))
+    };
+    let named = values[..first].iter().map(value).collect::<Vec<_>>().join(", ");
+    let more = values.len() - first;
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    (!values.is_empty()).then(|| format!("values that this version does not know: {named}{more}"))
 }
 
 pub(super) fn instance(InstanceStatus { name, is_self, channels, .. }: &InstanceStatus) -> String {

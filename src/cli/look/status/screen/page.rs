@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
 use super::navigation::Model;
-use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of};
+use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of, unknown};
 use crate::cli::terminal::{self, padded, shortened};
 use crate::cli::verdict_line::printable;
 use channel::{ChannelStatus, LaneStatus, Level, SharedWorkflow, StoredEvents, counted, grouped, rate, span};
@@ -105,6 +105,9 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     }
     for SharedWorkflow { workflow_id, first_in, .. } in &channel.shared_workflows {
         say("notice", &format!("shows workflow {workflow_id}, which channel {first_in} showed first"), PLAIN);
+    }
+    if let Some(unknown) = unknown(channel) {
+        say("notice", &format!("shows {unknown}"), PLAIN);
     }
     lines
 }

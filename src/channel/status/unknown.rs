@@ -1,0 +1,123 @@
+//! The values of the service that this version does not know: reported once per value, on the board, in a metric and in the
+//! log.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tracing::warn;
+
+use crate::channel::controls::Handle;
+use crate::status::UnknownValueStatus;
+use crate::status::board::Board;
+use proof::event::{Offset, UnknownValue};
+use proof::verify::Verdict;
+use telemetry::metrics::ChannelMetrics;
+
+/// The maximum number of unknown values that the board of a channel lists.
+const MAX_LISTED: usize = 50;
+
+/// Reports the unknown values of one channel.
+#[derive(Clone, Debug)]
+pub(crate) struct UnknownReporter {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) metrics: Arc<ChannelMetrics>,
+}
+
+impl UnknownReporter {
+    /// Reports the unknown values in events. If every event of the service has a new member, this is called with each
+    /// range, so the values are compared before the board is locked.
+    pub(crate) fn report_events(&self, verdicts: &[Verdict]) {
+        let mut found: Vec<(UnknownValue, Offset)> = Vec::new();
+        for verdict in verdicts {
+            for value in verdict.unknown().iter() {
+                if found.len() < MAX_LISTED && !found.iter().any(|(known, _)| known == value) {
+                    found.push((value.clone(), verdict.raw().offset));
+                }
+            }
+        }
+        if !found.is_empty() {
+            self.report(found.into_iter().map(|(value, offset)| (value, Some(offset))));
+        }
+    }
+
+    /// Reports an unknown value that is not part of an event.
+    pub(crate) fn report_one(&self, value: UnknownValue) {
+        self.report([(value, None)].into_iter());
+    }
+
+    fn report(&self, found: impl Iterator<Item = (UnknownValue, Option<Offset>)>) {
+        let mut board = self.handle.board();
+        for (value, offset) in found {
+            let what = value.what;
+            if board.is_news(value, offset) {
+                self.metrics.unknown_value(what);
+            }
+        }
+    }
+}
+
+impl Board {
+    /// Lists and logs an unknown value, unless it is listed already. Returns whether it was not listed. If the list is full,
+    /// every value that is not listed is news.
+    fn is_news(&mut self, UnknownValue { what, value }: UnknownValue, offset: Option<Offset>) -> bool {
+        let listed = &mut self.status.unknown_values;
+        if listed.iter().any(|known| known.what == what && known.value == value) {
+            return false;
+        }
+        if listed.len() < MAX_LISTED {
+            let (channel, part) = (&self.status.channel, <&str>::from(what));
+            warn!(%channel, what = part, %value, offset = offset.map(Offset::get), "the service sent a value that this version does not know: nothing is lost; look for a newer version of channeld");
+            listed.push(UnknownValueStatus { what, value, offset, since: Timestamp::now() });
+            if listed.len() == MAX_LISTED {
+                warn!(%channel, values = MAX_LISTED, "more values that this version does not know are only counted");
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proof::event::{ChannelId, UnknownPart};
+    use record::ChannelRef;
+    use telemetry::metrics::Metrics;
+
+    fn reporter() -> (Metrics, UnknownReporter) {
+        let metrics = Metrics::default();
+        let channel = metrics.channel(&ChannelRef { name: "c".into(), id: ChannelId::default() });
+        (metrics, UnknownReporter { handle: Arc::default(), metrics: Arc::new(channel) })
+    }
+
+    fn value(text: &str) -> UnknownValue {
+        UnknownValue::new(UnknownPart::ErrorType, text)
+    }
+
+    fn counted(metrics: &Metrics) -> f64 {
+        let families = metrics.registry.gather();
+        let family = families.iter().find(|family| family.name() == "channeld_unknown_values_total").unwrap();
+        family.get_metric().iter().map(|metric| metric.get_counter().get_value()).sum()
+    }
+
+    #[test]
+    fn a_value_is_news_once() {
+        let (metrics, reporter) = reporter();
+        for text in ["TEAPOT", "TEAPOT", "KETTLE", "TEAPOT"] {
+            reporter.report_one(value(text));
+        }
+        let listed = reporter.handle.board().status.unknown_values.clone();
+        assert_eq!(listed.iter().map(|known| &*known.value).collect::<Vec<_>>(), ["TEAPOT", "KETTLE"]);
+        assert_eq!(counted(&metrics).to_string(), "2");
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_later_values_are_counted() {
+        let (metrics, reporter) = reporter();
+        for number in 0..80 {
+            reporter.report_one(value(&format!("T{number}")));
+        }
+        reporter.report_one(value("T0"));
+        assert_eq!(reporter.handle.board().status.unknown_values.len(), MAX_LISTED);
+        assert_eq!(counted(&metrics).to_string(), "80");
+    }
+}
