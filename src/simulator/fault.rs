@@ -25,6 +25,10 @@ pub enum Route {
     Channel,
     /// One watcher.
     Watcher,
+    /// The channels of the organization.
+    Channels,
+    /// The supported networks.
+    Networks,
     /// The health check. It fails only if a test requests a fault for this route.
     Health,
 }

@@ -6,5 +6,6 @@ mod description;
 mod envelope;
 mod fault_response;
 mod gate;
+mod networks;
 mod query;
 pub(crate) mod routes;

@@ -1,7 +1,7 @@
 //! A simulation of the service, with real proofs by made-up signers, and with every known fault.
 //!
-//! Tests cannot reach the service, so this crate replaces it: poll, search, single event, watcher, health,
-//! authentication and the error envelope of spec/wire.md, over HTTP. spec/wire.md also lists open questions about the
+//! Tests cannot reach the service, so this crate replaces it: poll, search, single event, channels, watcher, networks,
+//! health, authentication and the error envelope of spec/wire.md, over HTTP. spec/wire.md also lists open questions about the
 //! service. For each question, an option selects the simulator's behavior, so that a client can be tested with every
 //! possible answer. [`Simulator`] runs in a test's own process and lets the test publish, withhold, forge and break
 //! events. `channeld simulate` runs it as a program.
@@ -39,6 +39,7 @@ mod misbehaviour;
 mod options;
 mod publisher;
 mod random;
+mod version;
 
 pub use event::kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
 pub use event::roster::WatcherStatus;
@@ -46,6 +47,7 @@ pub use fault::{Fault, Route};
 pub use http::backend::Requests;
 pub use misbehaviour::{MisbehavingChannels, Misbehaviour, ParseMisbehaviourError};
 pub use options::{GoBack, HasMore, LateProofs, Options, ParseAfterError, ParseStealError, Signing, Steal, Window};
+pub use version::ApiVersion;
 
 use channel::{Channel, now_ms};
 use event::network::Network;
@@ -129,7 +131,8 @@ impl Simulator {
         self.channel(channel).state_mut().log.publish(events, now_ms());
     }
 
-    /// Adds the event that `spec` describes to a channel, and returns the offset of the event.
+    /// Adds the event that `spec` describes to a channel, and returns the offset of the event. An API version without the
+    /// kind of the event publishes another kind: see [`ApiVersion::kind`].
     pub fn publish_one(&self, channel: usize, spec: EventSpec) -> i64 {
         self.channel(channel).state_mut().log.publish_one(spec, now_ms())
     }

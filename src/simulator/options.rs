@@ -10,6 +10,7 @@ use clap::value_parser;
 use crate::event::roster::WatcherStatus;
 use crate::misbehaviour::MisbehavingChannels;
 use crate::random;
+use crate::version::ApiVersion;
 
 /// The options of a simulated service. Two services with the same options and seed behave the same, except for the time
 /// of day ([`ends_at`](Self::ends_at)) and the port.
@@ -23,6 +24,10 @@ pub struct Options {
     /// The API key that clients must send [default: sim-… derived from the seed]
     #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
     pub api_key: Option<String>,
+
+    /// The version of the service's API
+    #[arg(long, value_enum, default_value_t, value_name = "VERSION")]
+    pub api_version: ApiVersion,
 
     /// The organization that owns the events, in tenant 1
     #[arg(long, value_name = "ID", default_value = "org_simulated")]
@@ -133,6 +138,7 @@ impl Default for Options {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             api_key: None,
+            api_version: ApiVersion::default(),
             org_id: "org_simulated".to_owned(),
             channels: 1,
             events: 0,

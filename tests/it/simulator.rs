@@ -10,3 +10,4 @@ mod life;
 mod misbehaviour;
 mod pages;
 mod search;
+mod versions;

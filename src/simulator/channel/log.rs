@@ -20,6 +20,7 @@ use crate::event::log_entry::{LogEntry, RecordCell};
 use crate::misbehaviour::{MisbehavingChannels, Misbehaviour};
 use crate::options::Options;
 use crate::random::{Purpose, draw};
+use crate::version::ApiVersion;
 
 /// The time between two events of the backlog.
 const BACKLOG_SPACING_MS: i64 = 250;
@@ -42,6 +43,7 @@ const UNPUBLISHED: u64 = (HISTORIES + 1) * HISTORY;
 pub(crate) struct Log {
     seed: u64,
     channel: u64,
+    version: ApiVersion,
     mix: Mix,
     pub(crate) misbehaviour: Option<Misbehaviour>,
     /// How long a late proof is withheld.
@@ -70,6 +72,7 @@ impl Log {
         Self {
             seed: options.seed,
             channel,
+            version: options.api_version,
             mix: Mix::new(options),
             misbehaviour: usize::try_from(channel).ok().and_then(|at| MisbehavingChannels::of(&options.misbehave, at)),
             delay_ms: i64::try_from(delay).unwrap_or(i64::MAX),
@@ -129,6 +132,7 @@ impl Log {
     pub(crate) fn publish_one(&mut self, spec: EventSpec, now_ms: i64) -> i64 {
         let index = self.len();
         self.publish(1, now_ms);
+        let spec = spec.published_by(self.version);
         self.asked_for.insert(index, (spec, RecordCell::default()));
         self.offset(index)
     }

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
-use super::contracts::{OPERATION_CONFIRMED, SERVICES};
+use super::contracts::{OPERATION_CONFIRMED, OPERATION_REVERTED, SERVICES};
 use super::facts::ContentFacts;
 use super::kind::Kind;
 use super::padding::Padding;
@@ -40,7 +40,8 @@ struct ChainEvent<'a> {
     topic_hash: String,
     event_signature: String,
     log_index: u16,
-    confidence: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confidence: Option<&'static str>,
     params: Params,
 }
 
@@ -99,10 +100,11 @@ enum QueryOutcome {
     Error { message: &'static str },
 }
 
-/// Returns the log of a watched contract, or of the wallet of a confirmed operation.
-pub(crate) fn verifiable_event(facts: &ContentFacts<'_>, rng: &mut StdRng) -> String {
+/// Returns the log of a watched contract, or of the wallet of a confirmed or reverted operation.
+pub(crate) fn verifiable_event(facts: &ContentFacts<'_>, has_confidence: bool, rng: &mut StdRng) -> String {
     let (emitted, service, address) = match facts.kind {
         Kind::OperationConfirmed => (&OPERATION_CONFIRMED, BACKEND, &facts.wallet.address),
+        Kind::OperationReverted => (&OPERATION_REVERTED, BACKEND, &facts.wallet.address),
         _ => (facts.emitted, SERVICES[facts.watcher.service].name, &facts.watcher.address),
     };
     let event_signature = emitted.signature();
@@ -119,7 +121,7 @@ pub(crate) fn verifiable_event(facts: &ContentFacts<'_>, rng: &mut StdRng) -> St
             topic_hash: keccak256([event_signature.as_bytes()]).to_string(),
             event_signature,
             log_index: rng.random_range(0..400),
-            confidence: "finalized",
+            confidence: has_confidence.then_some("finalized"),
             params: Params(emitted.arguments(facts.timestamp, rng)),
         },
         name: emitted.name,
@@ -149,6 +151,7 @@ pub(crate) fn verifiable_result(facts: &ContentFacts<'_>, rng: &mut StdRng) -> S
                 resolved: rng.random_range(8_000_000..30_000_000),
             },
             outcome: match rng.random_range(0..8) {
+                _ if facts.kind == Kind::QueryFailed => QueryOutcome::Error { message: "execution reverted" },
                 0 => QueryOutcome::Error { message: "execution reverted" },
                 _ => QueryOutcome::Result { raw_return_data: hex_of::<64>(rng) },
             },

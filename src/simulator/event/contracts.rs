@@ -108,6 +108,12 @@ pub(crate) static OPERATION_CONFIRMED: ContractEvent = ContractEvent {
     params: &[("operationId", Amount), ("wallet", Account), ("digest", Hash)],
 };
 
+/// The event that the wallet of a reverted operation emits.
+pub(crate) static OPERATION_REVERTED: ContractEvent = ContractEvent {
+    name: "OperationReverted",
+    params: &[("operationId", Amount), ("wallet", Account), ("digest", Hash)],
+};
+
 impl ContractEvent {
     /// Returns the event's name and the types of its parameters in Solidity notation.
     pub(crate) fn signature(&self) -> String {

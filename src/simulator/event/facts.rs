@@ -65,9 +65,11 @@ impl<'a> ContentFacts<'a> {
     /// Returns the chain of the event.
     pub(crate) fn chain(&self) -> &'static Chain {
         match self.kind {
-            Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed | Kind::WalletStatus => {
-                self.wallet.chain
-            }
+            Kind::OperationConfirmed
+            | Kind::OperationAccepted
+            | Kind::OperationFailed
+            | Kind::OperationReverted
+            | Kind::WalletStatus => self.wallet.chain,
             _ => self.watcher.chain,
         }
     }

@@ -5,6 +5,7 @@ use rand::Rng;
 use crate::misbehaviour::Misbehaviour;
 use crate::options::Options;
 use crate::random::{Purpose, draw};
+use crate::version::ApiVersion;
 
 /// The type and the status of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +18,14 @@ pub enum Kind {
     OperationAccepted,
     /// `operation.status` at `failed`: a notice, with its reason.
     OperationFailed,
+    /// `operation.status` at `reverted`, with a proof and its reason.
+    OperationReverted,
     /// `query.status` at `completed`, with a proof.
     QueryCompleted,
+    /// `query.status` at `failed`, with a proof: the query failed on the chain.
+    QueryFailed,
+    /// `query.status` at `failed`: a notice. The query was never sent.
+    QueryNotSent,
     /// `query.status` at `accepted`: a notice.
     QueryAccepted,
     /// `watcher.status` at `active`: a notice.
@@ -30,12 +37,30 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 12] = [
+        Self::WatcherEvent,
+        Self::OperationConfirmed,
+        Self::OperationAccepted,
+        Self::OperationFailed,
+        Self::OperationReverted,
+        Self::QueryCompleted,
+        Self::QueryFailed,
+        Self::QueryNotSent,
+        Self::QueryAccepted,
+        Self::WatcherStatus,
+        Self::WalletStatus,
+        Self::Unknown,
+    ];
+
     /// Returns `headers.type`.
     pub fn event_type(self) -> &'static str {
         match self {
             Self::WatcherEvent => "watcher.event",
-            Self::OperationConfirmed | Self::OperationAccepted | Self::OperationFailed => "operation.status",
-            Self::QueryCompleted | Self::QueryAccepted => "query.status",
+            Self::OperationConfirmed | Self::OperationAccepted | Self::OperationFailed | Self::OperationReverted => {
+                "operation.status"
+            }
+            Self::QueryCompleted | Self::QueryFailed | Self::QueryNotSent | Self::QueryAccepted => "query.status",
             Self::WatcherStatus => "watcher.status",
             Self::WalletStatus => "wallet.status",
             Self::Unknown => "policy.status",
@@ -49,24 +74,32 @@ impl Kind {
             Self::OperationConfirmed => Some("confirmed"),
             Self::QueryCompleted => Some("completed"),
             Self::OperationAccepted | Self::QueryAccepted => Some("accepted"),
-            Self::OperationFailed => Some("failed"),
+            Self::OperationFailed | Self::QueryFailed | Self::QueryNotSent => Some("failed"),
+            Self::OperationReverted => Some("reverted"),
             Self::WatcherStatus => Some("active"),
             Self::WalletStatus => Some("deployed"),
             Self::Unknown => Some("evaluated"),
         }
     }
 
-    /// Returns `payload.status_reason`. Only failures have one.
+    /// Returns `payload.status_reason`. Only failures of operations have one.
     pub fn status_reason(self) -> &'static str {
         match self {
-            Self::OperationFailed => "execution reverted",
+            Self::OperationFailed | Self::OperationReverted => "execution reverted",
             _ => "",
         }
     }
 
     /// Whether the network signs the event.
     pub fn is_signed(self) -> bool {
-        matches!(self, Self::WatcherEvent | Self::OperationConfirmed | Self::QueryCompleted)
+        matches!(
+            self,
+            Self::WatcherEvent
+                | Self::OperationConfirmed
+                | Self::OperationReverted
+                | Self::QueryCompleted
+                | Self::QueryFailed
+        )
     }
 }
 
@@ -174,6 +207,15 @@ impl EventSpec {
         }
     }
 
+    /// Returns the event that this version of the API publishes instead.
+    pub(crate) fn published_by(self, version: ApiVersion) -> Self {
+        match self {
+            Self::Honest(kind) => Self::Honest(version.kind(kind)),
+            Self::Late(kind) => Self::Late(version.kind(kind)),
+            other => other,
+        }
+    }
+
     pub(crate) fn honesty(self, withheld: bool) -> Honesty {
         match self {
             Self::Forged(_) => Honesty::Forged,
@@ -190,6 +232,7 @@ impl EventSpec {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mix {
     seed: u64,
+    version: ApiVersion,
     unsigned: f64,
     forged: f64,
     late: f64,
@@ -198,7 +241,13 @@ pub(crate) struct Mix {
 impl Mix {
     pub(crate) fn new(options: &Options) -> Self {
         let late = options.late_proofs.map_or(0.0, |late| late.share);
-        Self { seed: options.seed, unsigned: options.unsigned, forged: options.forged, late }
+        Self {
+            seed: options.seed,
+            version: options.api_version,
+            unsigned: options.unsigned,
+            forged: options.forged,
+            late,
+        }
     }
 
     /// Returns the shares in a channel that misbehaves like this. Most misbehaviors do not change the shares.
@@ -212,12 +261,13 @@ impl Mix {
         let mut happens = |share: f64| rng.random::<f64>() < share;
         let (forged, unsigned, late) = (happens(self.forged), happens(self.unsigned), happens(self.late));
         let choice = rng.random_range(0..90);
-        match (forged, unsigned, late) {
+        let spec = match (forged, unsigned, late) {
             (true, ..) => EventSpec::Forged(Tampering::ALL[choice % Tampering::ALL.len()]),
             (_, true, _) => EventSpec::Honest(notice(choice)),
             (_, _, true) => EventSpec::Late(signed(choice)),
             _ => EventSpec::Honest(signed(choice)),
-        }
+        };
+        spec.published_by(self.version)
     }
 }
 
@@ -225,11 +275,13 @@ fn notice(choice: usize) -> Kind {
     [Kind::WatcherStatus, Kind::WalletStatus, Kind::OperationAccepted][choice % 3]
 }
 
-/// Returns a signed kind. Most are logs of watched contracts.
+/// Returns a signed kind. Most are logs of watched contracts, and few are failures.
 fn signed(choice: usize) -> Kind {
-    match choice % 10 {
-        0 => Kind::OperationConfirmed,
-        1 => Kind::QueryCompleted,
+    match (choice, choice % 10) {
+        (80, _) => Kind::OperationReverted,
+        (81, _) => Kind::QueryFailed,
+        (_, 0) => Kind::OperationConfirmed,
+        (_, 1) => Kind::QueryCompleted,
         _ => Kind::WatcherEvent,
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Network {
     other_owner: Address,
     config_digest: [u8; 32],
     workflow_name: [u8; 10],
+    /// Whether a signed log states its confidence.
+    pub(crate) has_confidence: bool,
     /// Signatures of other data, for proofs whose signatures no client checks. They are computed once, because signing
     /// takes most of the time of making a record.
     unproved: OnceLock<Vec<[u8; 65]>>,
@@ -76,6 +78,7 @@ impl Network {
             other_owner: workflow_owner(&format!("{org_id}-not"), TENANT),
             config_digest,
             workflow_name,
+            has_confidence: options.api_version.has_confidence(),
             unproved: OnceLock::new(),
         }
     }

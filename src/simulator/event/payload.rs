@@ -90,8 +90,12 @@ struct Unknown<'a> {
 pub(crate) fn of(facts: &ContentFacts<'_>, signed: Option<&Signed>) -> String {
     match facts.kind {
         Kind::WatcherEvent => watcher_event(facts, signed),
-        Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed => operation_status(facts, signed),
-        Kind::QueryCompleted | Kind::QueryAccepted => query_status(facts, signed),
+        Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed | Kind::OperationReverted => {
+            operation_status(facts, signed)
+        }
+        Kind::QueryCompleted | Kind::QueryFailed | Kind::QueryNotSent | Kind::QueryAccepted => {
+            query_status(facts, signed)
+        }
         Kind::WatcherStatus => watcher_status(facts),
         Kind::WalletStatus => wallet_status(facts),
         Kind::Unknown => unknown(facts),

@@ -40,7 +40,7 @@ struct Content {
 
 fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &LogEntry) -> Content {
     let facts = ContentFacts::of(seed, channel, roster, entry);
-    let shown = facts.kind.is_signed().then(|| signed_text(seed, channel, entry, &facts));
+    let shown = facts.kind.is_signed().then(|| signed_text(seed, channel, network, entry, &facts));
     let how = match entry.spec {
         EventSpec::Forged(how) => Some(how),
         _ => None,
@@ -69,12 +69,12 @@ struct SignedText {
     shown: Signed,
 }
 
-fn signed_text(seed: u64, channel: u64, entry: &LogEntry, facts: &ContentFacts<'_>) -> SignedText {
+fn signed_text(seed: u64, channel: u64, network: &Network, entry: &LogEntry, facts: &ContentFacts<'_>) -> SignedText {
     let content = |purpose| {
         let mut rng = draw(seed, purpose, channel, entry.drawn);
         let json = match facts.kind {
-            Kind::QueryCompleted => verifiable_result(facts, &mut rng),
-            _ => verifiable_event(facts, &mut rng),
+            Kind::QueryCompleted | Kind::QueryFailed => verifiable_result(facts, &mut rng),
+            _ => verifiable_event(facts, network.has_confidence, &mut rng),
         };
         Signed::of(json, entry.padding())
     };

@@ -11,6 +11,7 @@ use crate::event::network::Network;
 use crate::fault::{Faults, Route};
 use crate::misbehaviour::Misbehaviour;
 use crate::options::Options;
+use crate::version::ApiVersion;
 use proof::event::ChannelId;
 
 /// The simulated service behind its routes.
@@ -18,6 +19,7 @@ pub(crate) struct Backend {
     pub(crate) channels: Vec<Arc<Channel>>,
     pub(crate) faults: Faults,
     pub(crate) requests: Counters,
+    pub(crate) version: ApiVersion,
     api_key: RwLock<String>,
 }
 
@@ -34,13 +36,17 @@ pub struct Requests {
     pub channel: u64,
     /// Requests for a watcher.
     pub watcher: u64,
+    /// Requests for the list of channels.
+    pub channels: u64,
+    /// Requests for the list of networks.
+    pub networks: u64,
     /// Health checks.
     pub health: u64,
 }
 
 /// Counts requests.
 #[derive(Default)]
-pub(crate) struct Counters([AtomicU64; 6]);
+pub(crate) struct Counters([AtomicU64; 8]);
 
 impl Counters {
     pub(crate) fn count(&self, route: Route) {
@@ -55,6 +61,8 @@ impl Counters {
             event: count(Route::Event),
             channel: count(Route::Channel),
             watcher: count(Route::Watcher),
+            channels: count(Route::Channels),
+            networks: count(Route::Networks),
             health: count(Route::Health),
         }
     }
@@ -68,6 +76,7 @@ impl Backend {
             channels: (0..options.channels as u64).map(channel).collect(),
             faults: Faults::new(options.seed, options.faults),
             requests: Counters::default(),
+            version: options.api_version,
             api_key: RwLock::new(options.api_key()),
         }
     }

@@ -16,6 +16,7 @@ use super::backend::Backend;
 use super::description;
 use super::envelope::RequestError;
 use super::gate::{Gate, pass};
+use super::networks;
 use super::query::{FilterCondition, InvalidQuery, Query};
 use crate::channel::page::AnyEvent;
 use crate::fault::Route;
@@ -29,17 +30,25 @@ const POLL_LIMIT: usize = 200;
 /// The default of `limit` on search.
 const SEARCH_LIMIT: usize = 50;
 
+/// The default of `limit` on the list of channels.
+const CHANNELS_LIMIT: usize = 50;
+
 type RouteResult = Result<Response, RequestError>;
 
 /// The service over HTTP.
 pub(crate) fn router(backend: Arc<Backend>) -> Router {
-    let routes = Router::new()
+    let mut routes = Router::new()
         .route("/channels/{channel}", gated(channel, Route::Channel, &backend))
         .route("/channels/{channel}/events", gated(poll, Route::Poll, &backend))
         .route("/channels/{channel}/events/search", gated(search, Route::Search, &backend))
         .route("/channels/{channel}/events/search/{event}", gated(event, Route::Event, &backend))
         .route("/channels/{channel}/watchers/{watcher}", gated(watcher, Route::Watcher, &backend))
         .route("/health-check", gated(health, Route::Health, &backend));
+    if backend.version.has_lists() {
+        routes = routes
+            .route("/channels", gated(channel_list, Route::Channels, &backend))
+            .route("/networks", gated(network_list, Route::Networks, &backend));
+    }
     // Answers as a gateway does, without the envelope.
     let nowhere = || async { (StatusCode::NOT_FOUND, "404 page not found\n") };
     Router::new().nest(BASE, routes).fallback(nowhere).with_state(backend)
@@ -86,8 +95,20 @@ async fn channel(State(backend): State<Arc<Backend>>, Path(id): Path<String>) ->
     Ok(success(description::channel(backend.channel(&id)?)))
 }
 
+async fn channel_list(State(backend): State<Arc<Backend>>, RawQuery(query): RawQuery) -> RouteResult {
+    let mut query = Query::parse(query.as_deref());
+    let request = query.paging(CHANNELS_LIMIT)?;
+    query.finish()?;
+    Ok(success(description::channels(&backend.channels, request)))
+}
+
+async fn network_list(RawQuery(query): RawQuery) -> RouteResult {
+    Query::parse(query.as_deref()).finish()?;
+    Ok(success(networks::all()))
+}
+
 async fn watcher(State(backend): State<Arc<Backend>>, Path((id, watcher)): Path<(String, String)>) -> RouteResult {
-    let record = description::watcher(backend.channel(&id)?, uuid("watcher_id", &watcher)?);
+    let record = description::watcher(backend.channel(&id)?, uuid("watcher_id", &watcher)?, backend.version);
     record.map(success).ok_or_else(|| RequestError::not_found("WATCHER_NOT_FOUND", "the watcher does not exist"))
 }
 

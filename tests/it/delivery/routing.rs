@@ -110,10 +110,14 @@ async fn failures_can_be_routed_to_a_sink_of_their_own() {
     daemon.until("the file has both events", |_| setup.lines() == 2).await;
     simulator.publish_one(0, EventSpec::Honest(Kind::OperationFailed));
     daemon.until("the failure arrives", |_| receiver.received() == 1 && setup.lines() == 3).await;
+    simulator.publish_one(0, EventSpec::Honest(Kind::OperationReverted));
+    daemon.until("the reverted operation arrives", |_| receiver.received() == 2 && setup.lines() == 4).await;
     daemon.stop().await;
     let failure = &receiver.delivered()[0];
     assert_eq!(failure.offset, 3);
     let event: Value = serde_json::from_str(failure.event.get()).unwrap();
     assert_eq!(event["payload"]["status"], "failed");
     assert_eq!(event["payload"]["status_reason"], "execution reverted");
+    let reverted: Value = serde_json::from_str(receiver.delivered()[1].event.get()).unwrap();
+    assert_eq!((&reverted["payload"]["status"], receiver.delivered()[1].status()), (&"reverted".into(), "verified"));
 }

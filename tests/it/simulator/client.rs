@@ -1,4 +1,4 @@
-//! A minimal client of the service.
+//! A minimal client of the service, and the versions of the API that it is tested with.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use reqwest::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use simulator::{Options, Simulator};
+use simulator::{ApiVersion, Options, Simulator};
 
 /// The time of the newest backlog event. It is fixed so that every run has the same events.
 pub(crate) const ENDS_AT: i64 = 1_750_000_000;
@@ -118,6 +118,28 @@ pub(crate) async fn refusal(response: Response) -> (u16, String, String) {
     (status, text("type"), text("code"))
 }
 
-pub(crate) fn backlog(events: u64) -> Options {
-    Options { events, seed: 7, ends_at: Some(ENDS_AT), ..Options::default() }
+/// The options of a service without events that plays this version of the API.
+pub(crate) fn playing(api_version: ApiVersion) -> Options {
+    Options { api_version, ..Options::default() }
 }
+
+pub(crate) fn backlog(version: ApiVersion, events: u64) -> Options {
+    Options { events, seed: 7, ends_at: Some(ENDS_AT), ..playing(version) }
+}
+
+/// Makes a test of each of these functions for each version of the API.
+macro_rules! on_each_version {
+    ($($test:ident),* $(,)?) => {
+        mod v0_4_0 {
+            $(#[tokio::test] async fn $test() { super::$test(simulator::ApiVersion::V0_4_0).await; })*
+        }
+        mod v0_7_0 {
+            $(#[tokio::test] async fn $test() { super::$test(simulator::ApiVersion::V0_7_0).await; })*
+        }
+        mod v0_8_0 {
+            $(#[tokio::test] async fn $test() { super::$test(simulator::ApiVersion::V0_8_0).await; })*
+        }
+    };
+}
+
+pub(crate) use on_each_version;

@@ -4,13 +4,19 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use proof::verify::keccak256;
 use serde_json::{Value, json};
-use simulator::{EventSpec, Kind, Options, Simulator};
+use simulator::{ApiVersion, EventSpec, Kind, Simulator};
 
-use super::client::{Client, json};
+use super::client::{Client, json, on_each_version, playing};
+
+on_each_version! {
+    a_watcher_event_names_its_signature_and_hash,
+    a_confirmed_operation_is_signed_under_the_services_name,
+    a_completed_query_has_a_result_or_an_error,
+}
 
 /// The payloads of 40 events of this kind, each with its signed content.
-async fn published(kind: Kind) -> Vec<(Value, Value)> {
-    let simulator = Simulator::start(Options::default()).await.unwrap();
+async fn published(version: ApiVersion, kind: Kind) -> Vec<(Value, Value)> {
+    let simulator = Simulator::start(playing(version)).await.unwrap();
     for _ in 0..40 {
         simulator.publish_one(0, EventSpec::Honest(kind));
     }
@@ -39,18 +45,16 @@ fn assert_is_signature(event: &Value) {
     assert_eq!(event["chain_event"]["topic_hash"], keccak256([signature.as_bytes()]).to_string());
 }
 
-#[tokio::test]
-async fn a_watcher_event_names_its_signature_and_hash() {
-    for (payload, signed) in published(Kind::WatcherEvent).await {
+async fn a_watcher_event_names_its_signature_and_hash(version: ApiVersion) {
+    for (payload, signed) in published(version, Kind::WatcherEvent).await {
         assert_is_signature(&signed);
         assert_eq!(signed["chain_selector"], payload["chain_selector"]);
         assert_ne!(signed["service"], "_crec");
     }
 }
 
-#[tokio::test]
-async fn a_confirmed_operation_is_signed_under_the_services_name() {
-    for (payload, signed) in published(Kind::OperationConfirmed).await {
+async fn a_confirmed_operation_is_signed_under_the_services_name(version: ApiVersion) {
+    for (payload, signed) in published(version, Kind::OperationConfirmed).await {
         assert_is_signature(&signed);
         assert_eq!((&signed["service"], &signed["name"]), (&json!("_crec"), &json!("OperationConfirmed")));
         assert_eq!(signed["chain_selector"], payload["chain_selector"]);
@@ -59,10 +63,9 @@ async fn a_confirmed_operation_is_signed_under_the_services_name() {
     }
 }
 
-#[tokio::test]
-async fn a_completed_query_has_a_result_or_an_error() {
+async fn a_completed_query_has_a_result_or_an_error(version: ApiVersion) {
     let (mut results, mut errors) = (0, 0);
-    for (payload, signed) in published(Kind::QueryCompleted).await {
+    for (payload, signed) in published(version, Kind::QueryCompleted).await {
         assert_eq!((&signed["service"], &signed["name"]), (&json!("_crec"), &json!("ChainQuery")));
         let data = &signed["data"];
         assert_eq!((&data["query_id"], &data["query_kind"]), (&payload["query_id"], &json!("evm_call")));

@@ -4,14 +4,26 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use proof::verify::Verdict;
-use simulator::{EventSpec, Honesty, Kind, LateProofs, Options, ReplayedId, Simulator, Tampering};
+use simulator::{ApiVersion, EventSpec, Honesty, Kind, LateProofs, Options, ReplayedId, Simulator, Tampering};
 
-use super::client::{Client, ENDS_AT, LONGEST_WAIT, backlog, id_of, json};
+use super::client::{Client, ENDS_AT, LONGEST_WAIT, backlog, id_of, json, on_each_version, playing};
 
-#[tokio::test]
-async fn the_simulators_verdicts_match_the_verifiers() {
+on_each_version! {
+    the_simulators_verdicts_match_the_verifiers,
+    chosen_events_are_generated,
+    a_displaced_event_verifies_and_is_announced_as_displaced,
+    a_withheld_proof_appears_under_the_same_id_and_offset,
+    late_proofs_appear_after_their_delay,
+    new_events_appear_at_the_configured_rate,
+    the_seed_determines_the_service,
+    a_million_events_are_available_at_once,
+    a_restored_service_reuses_offsets_for_other_events,
+    going_back_in_time_is_an_option,
+}
+
+async fn the_simulators_verdicts_match_the_verifiers(version: ApiVersion) {
     let late_proofs = Some(LateProofs { share: 0.1, delay: Duration::from_secs(3600) });
-    let options = Options { unsigned: 0.2, forged: 0.2, late_proofs, ..backlog(450) };
+    let options = Options { unsigned: 0.2, forged: 0.2, late_proofs, ..backlog(version, 450) };
     let simulator = Simulator::start(options).await.unwrap();
     let client = Client::of(&simulator);
     let events = client.everything().await;
@@ -32,15 +44,11 @@ async fn the_simulators_verdicts_match_the_verifiers() {
     assert!(kinds.len() == 4 && kinds.values().all(|count| *count > 10), "{kinds:?}");
 }
 
-#[tokio::test]
-async fn chosen_events_are_generated() {
-    let simulator = Simulator::start(Options::default()).await.unwrap();
+async fn chosen_events_are_generated(version: ApiVersion) {
+    let simulator = Simulator::start(playing(version)).await.unwrap();
     let client = Client::of(&simulator);
-    let signed = [Kind::WatcherEvent, Kind::OperationConfirmed, Kind::QueryCompleted];
-    let notices =
-        [Kind::OperationAccepted, Kind::QueryAccepted, Kind::WatcherStatus, Kind::WalletStatus, Kind::Unknown];
-    let honest = signed.into_iter().chain(notices).map(EventSpec::Honest);
-    let late = signed.into_iter().map(EventSpec::Late);
+    let honest = Kind::ALL.map(EventSpec::Honest).into_iter();
+    let late = Kind::ALL.into_iter().filter(|kind| kind.is_signed()).map(EventSpec::Late);
     let forged = Tampering::ALL.into_iter().map(EventSpec::Forged);
     let chosen: Vec<_> = honest.chain(late).chain(forged).chain([EventSpec::WithoutId, EventSpec::Malformed]).collect();
     let offsets: Vec<_> = chosen.iter().map(|spec| simulator.publish_one(0, *spec)).collect();
@@ -52,17 +60,17 @@ async fn chosen_events_are_generated() {
             Verdict::Rejected(_, reason) => reason.name(),
             other => other.name(),
         };
-        assert_eq!(found, expected(spec), "{spec:?}");
+        assert_eq!(found, expected(version, spec), "{spec:?}");
         assert_eq!(json(record)["headers"]["type"], spec.kind().event_type());
         assert_eq!(json(record)["event_id"].is_null(), spec == EventSpec::WithoutId);
     }
 }
 
-fn expected(spec: EventSpec) -> &'static str {
+fn expected(version: ApiVersion, spec: EventSpec) -> &'static str {
     match spec {
         EventSpec::WithoutId | EventSpec::Displaced(_) => "verified",
-        EventSpec::Honest(kind) if kind.is_signed() => "verified",
-        EventSpec::Honest(_) => "unsigned",
+        EventSpec::Honest(kind) | EventSpec::Late(kind) if !version.kind(kind).is_signed() => "unsigned",
+        EventSpec::Honest(_) => "verified",
         EventSpec::Late(_) => "pending",
         EventSpec::Malformed => "malformed",
         EventSpec::Forged(tampering) => match tampering {
@@ -76,9 +84,8 @@ fn expected(spec: EventSpec) -> &'static str {
     }
 }
 
-#[tokio::test]
-async fn a_displaced_event_verifies_and_is_announced_as_displaced() {
-    let simulator = Simulator::start(Options { channels: 2, events: 1, ..Options::default() }).await.unwrap();
+async fn a_displaced_event_verifies_and_is_announced_as_displaced(version: ApiVersion) {
+    let simulator = Simulator::start(Options { channels: 2, events: 1, ..playing(version) }).await.unwrap();
     let offset = simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
     let client = Client::of(&simulator);
     let before = client.everything().await;
@@ -103,9 +110,8 @@ async fn a_displaced_event_verifies_and_is_announced_as_displaced() {
     assert_eq!(json(&client.everything().await[3].1)["event_id"], original.0["event_id"]);
 }
 
-#[tokio::test]
-async fn a_withheld_proof_appears_under_the_same_id_and_offset() {
-    let simulator = Simulator::start(Options::default()).await.unwrap();
+async fn a_withheld_proof_appears_under_the_same_id_and_offset(version: ApiVersion) {
+    let simulator = Simulator::start(playing(version)).await.unwrap();
     let client = Client::of(&simulator);
     let offset = simulator.publish_one(0, EventSpec::Late(Kind::OperationConfirmed));
     let forged = simulator.publish_one(0, EventSpec::Forged(Tampering::Strangers));
@@ -125,10 +131,9 @@ async fn a_withheld_proof_appears_under_the_same_id_and_offset() {
     assert!(page.records.iter().all(|record| matches!(client.verify(record), Verdict::Verified(_))));
 }
 
-#[tokio::test]
-async fn late_proofs_appear_after_their_delay() {
+async fn late_proofs_appear_after_their_delay(version: ApiVersion) {
     let late_proofs = Some(LateProofs { share: 1.0, delay: Duration::from_secs(1) });
-    let simulator = Simulator::start(Options { late_proofs, ..backlog(3) }).await.unwrap();
+    let simulator = Simulator::start(Options { late_proofs, ..backlog(version, 3) }).await.unwrap();
     assert_eq!(simulator.offsets(0)[0].1, Honesty::Pending);
     let client = Client::of(&simulator);
     let verified = async {
@@ -142,9 +147,8 @@ async fn late_proofs_appear_after_their_delay() {
     tokio::time::timeout(LONGEST_WAIT, verified).await.unwrap();
 }
 
-#[tokio::test]
-async fn new_events_appear_at_the_configured_rate() {
-    let simulator = Simulator::start(Options { rate: 200.0, ..backlog(5) }).await.unwrap();
+async fn new_events_appear_at_the_configured_rate(version: ApiVersion) {
+    let simulator = Simulator::start(Options { rate: 200.0, ..backlog(version, 5) }).await.unwrap();
     let client = Client::of(&simulator);
     let grown = async { while client.poll("limit=1").await.offsets[0] < 25 {} };
     tokio::time::timeout(LONGEST_WAIT, grown).await.unwrap();
@@ -152,9 +156,8 @@ async fn new_events_appear_at_the_configured_rate() {
     assert!(newest > ENDS_AT, "a new event has the current time");
 }
 
-#[tokio::test]
-async fn the_seed_determines_the_service() {
-    let options = Options { forged: 0.1, unsigned: 0.1, sparse: true, channels: 2, ..backlog(60) };
+async fn the_seed_determines_the_service(version: ApiVersion) {
+    let options = Options { forged: 0.1, unsigned: 0.1, sparse: true, channels: 2, ..backlog(version, 60) };
     let simulators = [
         Simulator::start(options.clone()).await.unwrap(),
         Simulator::start(Options { prepared: true, ..options.clone() }).await.unwrap(),
@@ -170,9 +173,8 @@ async fn the_seed_determines_the_service() {
     assert_ne!(seen[0].1, seen[2].1);
 }
 
-#[tokio::test]
-async fn a_million_events_are_available_at_once() {
-    let simulator = Simulator::start(Options { sparse: true, ..backlog(1_000_000) }).await.unwrap();
+async fn a_million_events_are_available_at_once(version: ApiVersion) {
+    let simulator = Simulator::start(Options { sparse: true, ..backlog(version, 1_000_000) }).await.unwrap();
     let client = Client::of(&simulator);
     let middle = client.poll("offset=2500000&limit=3").await;
     assert_eq!(middle.offsets.len(), 3);
@@ -181,9 +183,8 @@ async fn a_million_events_are_available_at_once() {
     assert_eq!(client.event(&id).await.text().await.unwrap(), middle.records[2]);
 }
 
-#[tokio::test]
-async fn a_restored_service_reuses_offsets_for_other_events() {
-    let simulator = Simulator::start(backlog(6)).await.unwrap();
+async fn a_restored_service_reuses_offsets_for_other_events(version: ApiVersion) {
+    let simulator = Simulator::start(backlog(version, 6)).await.unwrap();
     simulator.publish(0, 4);
     let client = Client::of(&simulator);
     let before = client.everything().await;
@@ -207,10 +208,9 @@ async fn a_restored_service_reuses_offsets_for_other_events() {
     assert_eq!(client.everything().await, after);
 }
 
-#[tokio::test]
-async fn going_back_in_time_is_an_option() {
+async fn going_back_in_time_is_an_option(version: ApiVersion) {
     let go_back = Some("3:0s".parse().unwrap());
-    let simulator = Simulator::start(Options { go_back, channels: 2, ..backlog(5) }).await.unwrap();
+    let simulator = Simulator::start(Options { go_back, channels: 2, ..backlog(version, 5) }).await.unwrap();
     let client = Client::of(&simulator);
     let gone = async { while client.poll("").await.offsets != [2, 1] {} };
     tokio::time::timeout(LONGEST_WAIT, gone).await.unwrap();

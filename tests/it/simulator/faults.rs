@@ -2,13 +2,20 @@
 
 use std::time::Duration;
 
-use simulator::{Fault, Misbehaviour, Options, Route, Simulator};
+use simulator::{ApiVersion, Fault, Misbehaviour, Options, Route, Simulator};
 
-use super::client::{Client, backlog, id_of, json, refusal};
+use super::client::{Client, backlog, id_of, json, on_each_version, refusal};
 
-#[tokio::test]
-async fn missing_or_forbidden_resources_are_refused_with_the_envelope() {
-    let simulator = Simulator::start(Options { channels: 2, ..backlog(3) }).await.unwrap();
+on_each_version! {
+    missing_or_forbidden_resources_are_refused_with_the_envelope,
+    requested_faults_occur_and_are_counted,
+    a_reset_is_a_connection_error,
+    a_fault_can_affect_one_route_and_slowness_delays_answers,
+    random_faults_occur_at_their_rate_and_never_in_health_checks,
+}
+
+async fn missing_or_forbidden_resources_are_refused_with_the_envelope(version: ApiVersion) {
+    let simulator = Simulator::start(Options { channels: 2, ..backlog(version, 3) }).await.unwrap();
     let mut client = Client::of(&simulator);
     let (own, other) = (client.channels[0].clone(), client.channels[1].clone());
     let absent = "00000000-0000-4000-8000-000000000000";
@@ -50,9 +57,8 @@ async fn missing_or_forbidden_resources_are_refused_with_the_envelope() {
     assert_eq!(refusal(anonymous).await.0, 401);
 }
 
-#[tokio::test]
-async fn requested_faults_occur_and_are_counted() {
-    let simulator = Simulator::start(backlog(10)).await.unwrap();
+async fn requested_faults_occur_and_are_counted(version: ApiVersion) {
+    let simulator = Simulator::start(backlog(version, 10)).await.unwrap();
     let client = Client::of(&simulator);
     let path = format!("/channels/{}/events", client.channels[0]);
     for fault in [
@@ -96,9 +102,8 @@ async fn requested_faults_occur_and_are_counted() {
     assert_eq!((simulator.requests().poll, simulator.requests().search), (11, 0));
 }
 
-#[tokio::test]
-async fn a_reset_is_a_connection_error() {
-    let simulator = Simulator::start(backlog(10)).await.unwrap();
+async fn a_reset_is_a_connection_error(version: ApiVersion) {
+    let simulator = Simulator::start(backlog(version, 10)).await.unwrap();
     let client = Client::of(&simulator);
     let path = format!("/channels/{}/events", client.channels[0]);
     simulator.fail_next(Fault::Reset, 1);
@@ -119,9 +124,8 @@ async fn a_reset_is_a_connection_error() {
     assert_eq!(client.poll("").await.offsets.len(), 10);
 }
 
-#[tokio::test]
-async fn a_fault_can_affect_one_route_and_slowness_delays_answers() {
-    let simulator = Simulator::start(backlog(10)).await.unwrap();
+async fn a_fault_can_affect_one_route_and_slowness_delays_answers(version: ApiVersion) {
+    let simulator = Simulator::start(backlog(version, 10)).await.unwrap();
     let client = Client::of(&simulator);
     simulator.fail_next_on(Route::Event, Fault::Status(500), 1);
     let page = client.poll("").await;
@@ -135,9 +139,8 @@ async fn a_fault_can_affect_one_route_and_slowness_delays_answers() {
     assert!(asked.elapsed() >= delay);
 }
 
-#[tokio::test]
-async fn random_faults_occur_at_their_rate_and_never_in_health_checks() {
-    let simulator = Simulator::start(Options { faults: 1.0, ..backlog(1) }).await.unwrap();
+async fn random_faults_occur_at_their_rate_and_never_in_health_checks(version: ApiVersion) {
+    let simulator = Simulator::start(Options { faults: 1.0, ..backlog(version, 1) }).await.unwrap();
     let client = Client::of(&simulator);
     let path = format!("/channels/{}/events", client.channels[0]);
     assert_eq!(client.get(&path).await.status(), 429);

@@ -1,14 +1,22 @@
 //! Start, announcement and stop of the simulator.
 
-use proof::verify::workflow_owner;
-use simulator::{Fault, Options, Route, Simulator, WatcherStatus};
+use std::net::SocketAddr;
 
-use super::client::{Client, LONGEST_WAIT, backlog, json};
+use proof::verify::workflow_owner;
+use simulator::{ApiVersion, Fault, Options, Route, Simulator, WatcherStatus};
+
+use super::client::{Client, LONGEST_WAIT, backlog, json, on_each_version, playing};
 use crate::support::Setup;
 
-#[tokio::test]
-async fn channels_and_watchers_are_described() {
-    let simulator = Simulator::start(Options { channels: 2, ..Options::default() }).await.unwrap();
+on_each_version! {
+    channels_and_watchers_are_described,
+    wait_watcher_ends_when_the_watcher_is_active_or_failed,
+    stopping_frees_the_port_and_closes_connections,
+    the_announcement_has_everything_a_client_needs,
+}
+
+async fn channels_and_watchers_are_described(version: ApiVersion) {
+    let simulator = Simulator::start(Options { channels: 2, ..playing(version) }).await.unwrap();
     let client = Client::of(&simulator);
     let read = async |path: &str| {
         json(&client.get(&format!("/channels/{}{path}", client.channels[1])).await.text().await.unwrap())
@@ -29,9 +37,8 @@ async fn channels_and_watchers_are_described() {
     assert_eq!(simulator.requests().channel, 1);
 }
 
-#[tokio::test]
-async fn wait_watcher_ends_when_the_watcher_is_active_or_failed() {
-    let options = Options { watcher_status: WatcherStatus::Pending, ..Options::default() };
+async fn wait_watcher_ends_when_the_watcher_is_active_or_failed(version: ApiVersion) {
+    let options = Options { watcher_status: WatcherStatus::Pending, ..playing(version) };
     let simulator = Simulator::start(options).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.write();
@@ -57,11 +64,10 @@ async fn wait_watcher_ends_when_the_watcher_is_active_or_failed() {
     }
 }
 
-#[tokio::test]
-async fn stopping_frees_the_port_and_closes_connections() {
-    // No other test uses this address, so none can take the port meanwhile.
-    let listen = "127.0.0.2:0".parse().unwrap();
-    let first = Simulator::start(Options { listen, ..backlog(1) }).await.unwrap();
+async fn stopping_frees_the_port_and_closes_connections(version: ApiVersion) {
+    // Only this test uses this address, and only for this version, so no other test can take the port meanwhile.
+    let listen = SocketAddr::from(([127, 0, 0, 2 + version as u8], 0));
+    let first = Simulator::start(Options { listen, ..backlog(version, 1) }).await.unwrap();
     let client = Client::of(&first);
     client.poll("").await;
     let at = first.announcement().base_url.clone();
@@ -78,7 +84,7 @@ async fn stopping_frees_the_port_and_closes_connections() {
     let (answer, ()) = tokio::join!(asking, stopping);
     assert!(answer.is_err());
 
-    let second = Simulator::start(Options { listen, ..backlog(1) }).await.unwrap();
+    let second = Simulator::start(Options { listen, ..backlog(version, 1) }).await.unwrap();
     assert_eq!(second.announcement().base_url, at);
     assert_eq!(client.poll("").await.offsets, [1]);
     drop(second);
@@ -86,9 +92,8 @@ async fn stopping_frees_the_port_and_closes_connections() {
     tokio::time::timeout(LONGEST_WAIT, gone).await.unwrap();
 }
 
-#[tokio::test]
-async fn the_announcement_has_everything_a_client_needs() {
-    let options = Options { channels: 3, org_id: "org_of_a_test".to_owned(), ..Options::default() };
+async fn the_announcement_has_everything_a_client_needs(version: ApiVersion) {
+    let options = Options { channels: 3, org_id: "org_of_a_test".to_owned(), ..playing(version) };
     let simulator = Simulator::start(options).await.unwrap();
     let known = serde_json::to_value(simulator.announcement()).unwrap();
     assert_eq!(known["channels"].as_array().unwrap().len(), 3);

@@ -3,19 +3,27 @@
 use std::time::{Duration, Instant};
 
 use reqwest::Response;
-use simulator::{Misbehaviour, Options, Simulator};
+use simulator::{ApiVersion, Misbehaviour, Options, Simulator};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::client::{Client, backlog, id_of};
+use super::client::{Client, backlog, id_of, on_each_version};
+
+on_each_version! {
+    answers_can_hang_or_arrive_a_byte_per_second,
+    answers_can_be_excessively_large,
+    events_can_be_large_forged_deep_or_pending_forever,
+    pages_can_make_no_progress,
+    a_healthy_channel_coexists_with_misbehaving_ones,
+}
 
 const MIB: usize = 1 << 20;
 
 /// If no byte arrives within this time, the request hangs. The slow answers take longer than this.
 const A_WHILE: Duration = Duration::from_millis(500);
 
-async fn misbehaving(how: Misbehaviour) -> (Simulator, Client) {
-    let simulator = Simulator::start(backlog(100)).await.unwrap();
+async fn misbehaving(version: ApiVersion, how: Misbehaviour) -> (Simulator, Client) {
+    let simulator = Simulator::start(backlog(version, 100)).await.unwrap();
     simulator.misbehave(0, Some(how));
     let client = Client::of(&simulator);
     (simulator, client)
@@ -45,9 +53,8 @@ async fn read(mut answer: Response, wanted: usize) -> Vec<u8> {
     body
 }
 
-#[tokio::test]
-async fn answers_can_hang_or_arrive_a_byte_per_second() {
-    let (simulator, client) = misbehaving(Misbehaviour::Hang).await;
+async fn answers_can_hang_or_arrive_a_byte_per_second(version: ApiVersion) {
+    let (simulator, client) = misbehaving(version, Misbehaviour::Hang).await;
     assert!(tokio::time::timeout(A_WHILE, bytes::<1>(&client)).await.is_err());
 
     simulator.misbehave(0, Some(Misbehaviour::SlowHead));
@@ -70,9 +77,8 @@ async fn answers_can_hang_or_arrive_a_byte_per_second() {
     assert_eq!(client.poll("").await.offsets.len(), 100);
 }
 
-#[tokio::test]
-async fn answers_can_be_excessively_large() {
-    let (simulator, client) = misbehaving(Misbehaviour::EndlessBody).await;
+async fn answers_can_be_excessively_large(version: ApiVersion) {
+    let (simulator, client) = misbehaving(version, Misbehaviour::EndlessBody).await;
     let body = read(answer(&client).await, 70 * MIB).await;
     assert!(body.starts_with(br#"{"events":[  "#));
 
@@ -95,15 +101,14 @@ async fn answers_can_be_excessively_large() {
     assert_eq!((limited.status().as_u16(), limited.headers()["retry-after"].to_str().unwrap()), (429, "31536000"));
 }
 
-#[tokio::test]
-async fn events_can_be_large_forged_deep_or_pending_forever() {
+async fn events_can_be_large_forged_deep_or_pending_forever(version: ApiVersion) {
     for (how, limit, size, verdict) in [
         (Misbehaviour::LargeNotices, 2, 6_000_000, "unsigned"),
         (Misbehaviour::LargeEvents, 2, 6_000_000, "verified"),
         (Misbehaviour::WithheldProofs, 10, 1_000_000, "pending"),
         (Misbehaviour::Forged, 90, 10_000, "rejected"),
     ] {
-        let (_simulator, client) = misbehaving(how).await;
+        let (_simulator, client) = misbehaving(version, how).await;
         let page = client.poll(&format!("limit={limit}&offset=0")).await;
         assert!(page.offsets.len() == limit && page.has_more, "{how:?}");
         for record in &page.records[..2] {
@@ -113,7 +118,7 @@ async fn events_can_be_large_forged_deep_or_pending_forever() {
         let last = page.records.last().unwrap();
         assert_eq!(&client.event(&id_of(last)).await.text().await.unwrap(), last, "{how:?}");
     }
-    let (simulator, client) = misbehaving(Misbehaviour::LargeEvents).await;
+    let (simulator, client) = misbehaving(version, Misbehaviour::LargeEvents).await;
     let length = answer(&client).await.bytes().await.unwrap().len();
     assert!((60_000_000..61_000_000).contains(&length), "ten a page: {length}");
 
@@ -128,9 +133,8 @@ async fn events_can_be_large_forged_deep_or_pending_forever() {
     );
 }
 
-#[tokio::test]
-async fn pages_can_make_no_progress() {
-    let (simulator, client) = misbehaving(Misbehaviour::EmptyPages).await;
+async fn pages_can_make_no_progress(version: ApiVersion) {
+    let (simulator, client) = misbehaving(version, Misbehaviour::EmptyPages).await;
     let page = client.poll("").await;
     assert!(page.offsets.is_empty() && page.has_more);
 
@@ -147,10 +151,9 @@ async fn pages_can_make_no_progress() {
     }
 }
 
-#[tokio::test]
-async fn a_healthy_channel_coexists_with_misbehaving_ones() {
+async fn a_healthy_channel_coexists_with_misbehaving_ones(version: ApiVersion) {
     let misbehave = vec!["1-2:all".parse().unwrap(), "2:retry-after".parse().unwrap()];
-    let simulator = Simulator::start(Options { channels: 4, misbehave, ..backlog(3) }).await.unwrap();
+    let simulator = Simulator::start(Options { channels: 4, misbehave, ..backlog(version, 3) }).await.unwrap();
     let client = Client::of(&simulator);
     let path = |channel: usize| format!("/channels/{}/events", client.channels[channel]);
     assert_eq!(client.poll("").await.offsets.len(), 3);

@@ -1,15 +1,21 @@
 //! Poll interprets `offset` as the options say (spec/wire.md, "`offset` on poll").
 
-use simulator::{HasMore, Options, Simulator, Window};
+use simulator::{ApiVersion, HasMore, Options, Simulator, Window};
 
-use super::client::{Client, backlog};
+use super::client::{Client, backlog, on_each_version};
 
-#[tokio::test]
-async fn the_meaning_of_offset_is_an_option() {
+on_each_version! {
+    the_meaning_of_offset_is_an_option,
+    without_an_offset_the_newest_events_repeat,
+    has_more_can_refer_to_older_events,
+}
+
+async fn the_meaning_of_offset_is_an_option(version: ApiVersion) {
     for window in [Window::Oldest, Window::Newest] {
         for inclusive in [false, true] {
             for sparse in [false, true] {
-                let simulator = Simulator::start(Options { window, inclusive, sparse, ..backlog(40) }).await.unwrap();
+                let simulator =
+                    Simulator::start(Options { window, inclusive, sparse, ..backlog(version, 40) }).await.unwrap();
                 let client = Client::of(&simulator);
                 let all: Vec<_> = simulator.offsets(0).into_iter().map(|(offset, _)| offset).collect();
                 assert_eq!(all.windows(2).any(|pair| pair[1] > pair[0] + 1), sparse);
@@ -32,9 +38,8 @@ async fn the_meaning_of_offset_is_an_option() {
     }
 }
 
-#[tokio::test]
-async fn without_an_offset_the_newest_events_repeat() {
-    let simulator = Simulator::start(backlog(300)).await.unwrap();
+async fn without_an_offset_the_newest_events_repeat(version: ApiVersion) {
+    let simulator = Simulator::start(backlog(version, 300)).await.unwrap();
     let client = Client::of(&simulator);
     for _ in 0..2 {
         let page = client.poll("").await;
@@ -46,9 +51,8 @@ async fn without_an_offset_the_newest_events_repeat() {
     assert_eq!(client.search("").await.offsets.len(), 50);
 }
 
-#[tokio::test]
-async fn has_more_can_refer_to_older_events() {
-    let simulator = Simulator::start(Options { has_more: HasMore::Older, ..backlog(30) }).await.unwrap();
+async fn has_more_can_refer_to_older_events(version: ApiVersion) {
+    let simulator = Simulator::start(Options { has_more: HasMore::Older, ..backlog(version, 30) }).await.unwrap();
     let client = Client::of(&simulator);
     assert!(client.poll("offset=25").await.has_more);
     assert!(!client.poll("offset=0&limit=5").await.has_more);

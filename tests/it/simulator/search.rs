@@ -2,13 +2,19 @@
 
 use proof::verify::Verdict;
 use serde_json::Value;
-use simulator::{Options, Simulator};
+use simulator::{ApiVersion, Options, Simulator};
 
-use super::client::{Client, ENDS_AT, backlog, json};
+use super::client::{Client, ENDS_AT, backlog, json, on_each_version};
 
-#[tokio::test]
-async fn search_filters_by_every_field() {
-    let simulator = Simulator::start(Options { unsigned: 0.5, ..backlog(400) }).await.unwrap();
+on_each_version! {
+    search_filters_by_every_field,
+    search_accepts_several_values_names_services_and_times,
+    search_pages_by_offset_like_polling,
+    an_empty_value_is_no_filter_and_any_text_can_be_an_id,
+}
+
+async fn search_filters_by_every_field(version: ApiVersion) {
+    let simulator = Simulator::start(Options { unsigned: 0.5, ..backlog(version, 400) }).await.unwrap();
     let client = Client::of(&simulator);
     let all: Vec<_> = client.everything().await.into_iter().map(|(_, record)| json(&record)).collect();
     let payload = |event: &Value, name: &str| event["payload"][name].as_str().unwrap_or_default().to_owned();
@@ -42,9 +48,8 @@ async fn search_filters_by_every_field() {
     assert!(tried > 100);
 }
 
-#[tokio::test]
-async fn search_accepts_several_values_names_services_and_times() {
-    let simulator = Simulator::start(Options { unsigned: 0.3, ..backlog(400) }).await.unwrap();
+async fn search_accepts_several_values_names_services_and_times(version: ApiVersion) {
+    let simulator = Simulator::start(Options { unsigned: 0.3, ..backlog(version, 400) }).await.unwrap();
     let client = Client::of(&simulator);
     let either = client.search("type=wallet.status&type=watcher.status&limit=200").await;
     let types: Vec<_> = either.records.iter().map(|record| json(record)["headers"]["type"].clone()).collect();
@@ -72,9 +77,8 @@ async fn search_accepts_several_values_names_services_and_times() {
     assert!(rest.offsets.iter().all(|offset| !timed.offsets.contains(offset)));
 }
 
-#[tokio::test]
-async fn search_pages_by_offset_like_polling() {
-    let simulator = Simulator::start(Options { unsigned: 0.5, ..backlog(200) }).await.unwrap();
+async fn search_pages_by_offset_like_polling(version: ApiVersion) {
+    let simulator = Simulator::start(Options { unsigned: 0.5, ..backlog(version, 200) }).await.unwrap();
     let client = Client::of(&simulator);
     let all = client.search("type=watcher.event&limit=200").await;
     assert!(!all.has_more);
@@ -91,9 +95,8 @@ async fn search_pages_by_offset_like_polling() {
     assert_eq!(walked, all.offsets);
 }
 
-#[tokio::test]
-async fn an_empty_value_is_no_filter_and_any_text_can_be_an_id() {
-    let simulator = Simulator::start(backlog(30)).await.unwrap();
+async fn an_empty_value_is_no_filter_and_any_text_can_be_an_id(version: ApiVersion) {
+    let simulator = Simulator::start(backlog(version, 30)).await.unwrap();
     let client = Client::of(&simulator);
     for empty in ["type=", "type=&status=", "service=&service=", "watcher_id=", "created.gte="] {
         assert_eq!(client.search(empty).await.offsets.len(), 30, "{empty}");
