@@ -35,11 +35,9 @@
 //! again. A negative test is never a verdict. Without the feature every key is recovered. The tests with the reference's
 //! vectors, with mutated proofs and against k256 run in both builds.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 
-use crate::event::{Event, OcrProof, Proofs, RawEvent, UnknownValue};
+use crate::event::{Event, OcrProof, Offset, Proofs, RawEvent, UnknownValue};
 
 #[cfg(feature = "fast")]
 mod fast;
@@ -168,18 +166,25 @@ impl Verifier {
     /// Verifies records independently and returns one verdict for each. Recovers at most one key per signature, up to the
     /// threshold. Must be called off the async threads. Call [`prepare`](Self::prepare) from time to time.
     pub fn verify_all(&self, records: Vec<RawEvent>) -> Vec<Verdict> {
-        let read: Vec<_> = records.into_iter().map(|raw| self.read(raw)).collect();
+        self.verify_noting(records, |_, _| ())
+    }
+
+    /// Like [`verify_all`](Self::verify_all). Calls `note` with each value that this version does not know, and with the offset
+    /// of its event, whatever the verdict on the event is.
+    pub fn verify_noting(&self, records: Vec<RawEvent>, mut note: impl FnMut(Offset, &UnknownValue)) -> Vec<Verdict> {
+        let read: Vec<_> = records.into_iter().map(|raw| self.read(raw, &mut note)).collect();
         let proofs: Vec<_> = read.iter().filter_map(PartialVerdict::signatures).collect();
         let mut counted = self.signers.count(&proofs).into_iter();
         read.into_iter().map(|read| read.verdict(&self.signers, &mut counted)).collect()
     }
 
     /// Checks everything except the signatures.
-    fn read(&self, raw: RawEvent) -> PartialVerdict {
+    fn read(&self, raw: RawEvent, note: &mut impl FnMut(Offset, &UnknownValue)) -> PartialVerdict {
         let event = match Event::parse(raw.json.clone()) {
             Ok(event) => event,
             Err(malformed) => return PartialVerdict::Verdict(Verdict::Rejected(raw, malformed.into())),
         };
+        event.unknown.iter().for_each(|value| note(raw.offset, value));
         PartialVerdict::Verdict(match (event.can_be_proved(), &event.proofs) {
             (true, Proofs::None) if event.proof_is_due() => Verdict::Pending(raw),
             (false, _) | (true, Proofs::None) => Verdict::Unsigned(Unsigned { event }),
@@ -281,24 +286,6 @@ impl Verdict {
                 (&event.raw, Some(event.clone()))
             }
             Self::Pending(raw) | Self::Rejected(raw, _) => (raw, Event::parse(raw.json.clone()).ok()),
-        }
-    }
-
-    /// The record as it arrived.
-    pub fn raw(&self) -> &RawEvent {
-        match self {
-            Self::Verified(Verified { event, .. }) | Self::Unsigned(Unsigned { event }) => &event.raw,
-            Self::Pending(raw) | Self::Rejected(raw, _) => raw,
-        }
-    }
-
-    /// The values of the event that this version does not know. Empty if the record is malformed.
-    pub fn unknown(&self) -> Cow<'_, [UnknownValue]> {
-        match self {
-            Self::Verified(Verified { event, .. }) | Self::Unsigned(Unsigned { event }) => (&event.unknown).into(),
-            Self::Pending(raw) | Self::Rejected(raw, _) => {
-                Event::parse(raw.json.clone()).map(|event| event.unknown).unwrap_or_default().into()
-            }
         }
     }
 

@@ -10,11 +10,23 @@ use crate::channel::controls::Handle;
 use crate::status::UnknownValueStatus;
 use crate::status::board::Board;
 use proof::event::{Offset, UnknownValue};
-use proof::verify::Verdict;
 use telemetry::metrics::ChannelMetrics;
 
 /// The maximum number of unknown values that the board of a channel lists.
 const MAX_LISTED: usize = 50;
+
+/// The different unknown values in a range of events, each with the offset of its first event. If all events of the service
+/// have a new member, the board is still locked only once for the range.
+#[derive(Debug, Default)]
+pub(crate) struct FoundValues(Vec<(UnknownValue, Offset)>);
+
+impl FoundValues {
+    pub(crate) fn note(&mut self, offset: Offset, value: &UnknownValue) {
+        if self.0.len() < MAX_LISTED && !self.0.iter().any(|(known, _)| known == value) {
+            self.0.push((value.clone(), offset));
+        }
+    }
+}
 
 /// Reports the unknown values of one channel.
 #[derive(Clone, Debug)]
@@ -24,17 +36,8 @@ pub(crate) struct UnknownReporter {
 }
 
 impl UnknownReporter {
-    /// Reports the unknown values in events. If every event of the service has a new member, this is called with each
-    /// range, so the values are compared before the board is locked.
-    pub(crate) fn report_events(&self, verdicts: &[Verdict]) {
-        let mut found: Vec<(UnknownValue, Offset)> = Vec::new();
-        for verdict in verdicts {
-            for value in verdict.unknown().iter() {
-                if found.len() < MAX_LISTED && !found.iter().any(|(known, _)| known == value) {
-                    found.push((value.clone(), verdict.raw().offset));
-                }
-            }
-        }
+    /// Reports the unknown values in events.
+    pub(crate) fn report_events(&self, FoundValues(found): FoundValues) {
         if !found.is_empty() {
             self.report(found.into_iter().map(|(value, offset)| (value, Some(offset))));
         }

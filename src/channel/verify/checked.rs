@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::channel::settings::{Settings, UnsignedPolicy};
-use crate::status::unknown::UnknownReporter;
+use crate::status::unknown::{FoundValues, UnknownReporter};
 use crate::verify::{Rejection, RejectionReason};
 use net::memory::ChannelMemory;
 use proof::event::{EventKey, RawEvent};
@@ -43,9 +43,10 @@ impl Checked {
     pub(crate) fn all(parameters: &CheckParameters, events: Vec<RawEvent>) -> Vec<Self> {
         let CheckParameters { settings, received, memory, unknown } = parameters;
         let mut lines = Lines::of(events.len()).received(*received).counted_by(memory.clone());
-        let verdicts = settings.verification.verifier.verify_all(events);
+        let mut found = FoundValues::default();
+        let verdicts = settings.verification.verifier.verify_noting(events, |offset, value| found.note(offset, value));
         if let Some(unknown) = unknown {
-            unknown.report_events(&verdicts);
+            unknown.report_events(found);
         }
         verdicts.into_iter().map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }

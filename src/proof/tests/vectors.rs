@@ -260,6 +260,7 @@ fn a_proof_of_a_real_network_verifies() {
     let signers: Vec<Address> = recorded.signers.iter().map(|signer| signer.parse().unwrap()).collect();
     assert!(event.proof().signers.iter().all(|signer| signers.contains(signer)));
     assert_eq!(event.proof().workflow_owner, owner);
+    assert!(event.event().unknown.is_empty(), "this version knows everything in an event of the real service");
 }
 
 #[test]

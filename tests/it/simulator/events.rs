@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use proof::event::Event;
 use proof::verify::Verdict;
 use simulator::{ApiVersion, EventSpec, Honesty, Kind, LateProofs, Options, ReplayedId, Simulator, Tampering};
 
@@ -40,6 +41,8 @@ async fn the_simulators_verdicts_match_the_verifiers(version: ApiVersion) {
             Verdict::Rejected(..) => honesty == Honesty::Forged,
         };
         assert!(agreed, "{honesty:?}: {record}");
+        let event = Event::parse(record.clone().into()).unwrap();
+        assert!(event.unknown.is_empty(), "the version is documented: {:?}: {record}", event.unknown);
     }
     assert!(kinds.len() == 4 && kinds.values().all(|count| *count > 10), "{kinds:?}");
 }
