@@ -42,7 +42,7 @@ mod random;
 mod version;
 
 pub use event::kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering};
-pub use event::roster::WatcherStatus;
+pub use event::roster::{WatcherConfidence, WatcherStatus};
 pub use fault::{Fault, Route};
 pub use http::backend::Requests;
 pub use misbehaviour::{MisbehavingChannels, Misbehaviour, ParseMisbehaviourError};

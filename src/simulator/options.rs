@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::value_parser;
 
-use crate::event::roster::WatcherStatus;
+use crate::event::roster::{WatcherConfidence, WatcherStatus};
 use crate::misbehaviour::MisbehavingChannels;
 use crate::random;
 use crate::version::ApiVersion;
@@ -95,6 +95,10 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t)]
     pub signing: Signing,
 
+    /// The confidence of watcher events, which is a property of their watcher
+    #[arg(long, value_enum, default_value_t)]
+    pub confidence: WatcherConfidence,
+
     /// The number from which ids, keys, contents and faults are derived
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -155,6 +159,7 @@ impl Default for Options {
             signers: 10,
             required: 4,
             signing: Signing::default(),
+            confidence: WatcherConfidence::default(),
             seed: 0,
             window: Window::Oldest,
             inclusive: false,

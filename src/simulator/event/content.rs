@@ -100,12 +100,12 @@ enum QueryOutcome {
     Error { message: &'static str },
 }
 
-/// Returns the log of a watched contract, or of the wallet of a confirmed or reverted operation.
-pub(crate) fn verifiable_event(facts: &ContentFacts<'_>, has_confidence: bool, rng: &mut StdRng) -> String {
-    let (emitted, service, address) = match facts.kind {
-        Kind::OperationConfirmed => (&OPERATION_CONFIRMED, BACKEND, &facts.wallet.address),
-        Kind::OperationReverted => (&OPERATION_REVERTED, BACKEND, &facts.wallet.address),
-        _ => (facts.emitted, SERVICES[facts.watcher.service].name, &facts.watcher.address),
+/// Returns the log of a watched contract, or of the wallet of a confirmed operation. `confidence` is the confidence of the
+/// watcher.
+pub(crate) fn verifiable_event(facts: &ContentFacts<'_>, confidence: Option<&'static str>, rng: &mut StdRng) -> String {
+    let (emitted, service, address, confidence) = match facts.kind {
+        Kind::OperationConfirmed => (&OPERATION_CONFIRMED, BACKEND, &facts.wallet.address, Some("finalized")),
+        _ => (facts.emitted, SERVICES[facts.watcher.service].name, &facts.watcher.address, confidence),
     };
     let event_signature = emitted.signature();
     json(&VerifiableEvent {
@@ -121,7 +121,7 @@ pub(crate) fn verifiable_event(facts: &ContentFacts<'_>, has_confidence: bool, r
             topic_hash: keccak256([event_signature.as_bytes()]).to_string(),
             event_signature,
             log_index: rng.random_range(0..400),
-            confidence: has_confidence.then_some("finalized"),
+            confidence,
             params: Params(emitted.arguments(facts.timestamp, rng)),
         },
         name: emitted.name,

@@ -13,6 +13,7 @@ use rand::Rng;
 use rand::seq::index;
 
 use super::kind::Tampering;
+use super::roster::WatcherConfidence;
 use crate::options::{Options, Signing};
 use crate::random::{Purpose, draw};
 use proof::verify::{Address, Hash, keccak256, signed_digest, workflow_owner};
@@ -31,6 +32,8 @@ const TOO_SHORT: usize = proof::verify::OCR_REPORT_LENGTH - 1;
 pub(crate) struct Network {
     seed: u64,
     signing: Signing,
+    /// The confidence of the watchers.
+    pub(crate) confidence: WatcherConfidence,
     required: usize,
     signers: Vec<SigningKey>,
     strangers: Vec<SigningKey>,
@@ -61,7 +64,7 @@ pub(crate) struct ProofSubject {
 
 impl Network {
     pub(crate) fn new(options: &Options) -> Self {
-        let Options { seed, signing, required, org_id, .. } = options;
+        let Options { seed, signing, confidence, required, org_id, .. } = options;
         let (seed, signers) = (*seed, options.signers as u64);
         let mut rng = draw(seed, Purpose::Network, 0, 0);
         let mut config_digest: [u8; 32] = rng.random();
@@ -71,6 +74,7 @@ impl Network {
         Self {
             seed,
             signing: *signing,
+            confidence: *confidence,
             required: *required,
             signers: (0..signers).map(|number| key(seed, Purpose::Signer, number)).collect(),
             strangers: (0..signers).map(|number| key(seed, Purpose::Stranger, number)).collect(),

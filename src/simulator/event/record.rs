@@ -70,11 +70,12 @@ struct SignedText {
 }
 
 fn signed_text(seed: u64, channel: u64, network: &Network, entry: &LogEntry, facts: &ContentFacts<'_>) -> SignedText {
+    let confidence = network.confidence.of(facts.watcher.id);
     let content = |purpose| {
         let mut rng = draw(seed, purpose, channel, entry.drawn);
         let json = match facts.kind {
-            Kind::QueryCompleted | Kind::QueryFailed => verifiable_result(facts, &mut rng),
-            _ => verifiable_event(facts, network.has_confidence, &mut rng),
+            Kind::QueryCompleted => verifiable_result(facts, &mut rng),
+            _ => verifiable_event(facts, confidence, &mut rng),
         };
         Signed::of(json, entry.padding())
     };

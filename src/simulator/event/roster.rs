@@ -44,6 +44,38 @@ impl Watcher {
     }
 }
 
+/// The `chain_event.confidence` of watcher events (spec/wire.md, "Finality"). Each log is published once, at this level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum WatcherConfidence {
+    /// `latest`.
+    Latest,
+    /// `safe`.
+    Safe,
+    /// `finalized`.
+    #[default]
+    Finalized,
+    /// Events without a confidence.
+    Absent,
+    /// Each watcher has one of the above, according to its id.
+    Mixed,
+}
+
+impl WatcherConfidence {
+    /// Returns the confidence of the watcher with this id.
+    pub(crate) fn of(self, watcher: Uuid) -> Option<&'static str> {
+        match self {
+            Self::Latest => Some("latest"),
+            Self::Safe => Some("safe"),
+            Self::Finalized => Some("finalized"),
+            Self::Absent => None,
+            Self::Mixed => {
+                let all = [Self::Latest, Self::Safe, Self::Finalized, Self::Absent];
+                all[usize::from(watcher.as_bytes()[0]) % all.len()].of(watcher)
+            }
+        }
+    }
+}
+
 /// The status of a watcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
