@@ -17,7 +17,7 @@ use super::sources::DEFAULTS;
 use super::tables::sink::SinkType;
 use super::tables::state::Backend;
 use ::channel::{Ordering, UnsignedPolicy};
-use ::record::{BuiltInTarget, Format};
+use ::record::{BuiltInTarget, Confidence, Format};
 use ::sink::{Credentials, Mechanism, Search};
 use telemetry::LogFormat;
 
@@ -203,6 +203,7 @@ fn words(path: &[&str]) -> Option<&'static [&'static str]> {
         ["sinks", "NAME-file" | "NAME-postgres" | "NAME-sqlite", "format"] => &["json", "cloudevents", "raw"],
         ["sinks", _, "format"] => Format::VARIANTS,
         [.., "template"] => BuiltInTarget::VARIANTS,
+        [.., "min_confidence"] => Confidence::VARIANTS,
         [.., "compress"] => &["none", "gzip", "zstd"],
         [.., "search"] => Search::VARIANTS,
         [.., "security", "mechanism"] => Mechanism::VARIANTS,

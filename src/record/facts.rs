@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::{Record, UNSIGNED, VERIFIED};
+use crate::finality::{Finality, Log};
+use crate::{Confidence, Record, UNSIGNED, VERIFIED};
 use proof::event::{EventType, Object};
 
 /// The service name in the signed content of the service's own events.
@@ -44,6 +45,7 @@ pub struct Facts {
     fields: BTreeMap<Field, Box<str>>,
     /// `payload.status_reason`. It is not signed, and filters cannot use it.
     status_reason: Option<Box<str>>,
+    finality: Finality,
 }
 
 impl Facts {
@@ -61,22 +63,25 @@ impl Facts {
             facts.status_reason = text(&payload, "status_reason").filter(|reason| !reason.is_empty());
         }
         facts.put(Field::Type, Some(record.kind.as_ref().into()));
+        let mut log = Log::Other;
         if let Some(Ok(signed)) = record.decoded().map(Object::read) {
-            facts.read_signed(&signed);
+            log = facts.read_signed(&signed);
         }
+        facts.finality = Finality::of(record, &facts, log);
         facts.put(Field::Verification, Some(if record.is_verified() { VERIFIED } else { UNSIGNED }.into()));
         facts
     }
 
-    fn read_signed(&mut self, decoded: &Object<'_>) {
+    fn read_signed(&mut self, decoded: &Object<'_>) -> Log {
         self.put(Field::EventName, text(decoded, "name"));
         self.put(Field::Service, text(decoded, "service"));
         self.put(Field::ChainSelector, text(decoded, "chain_selector"));
-        if let Ok(Some(chain_event)) = decoded.get::<Object<'_>>("chain_event") {
-            self.put(Field::Address, text(&chain_event, "address"));
+        let chain_event = decoded.get::<Object<'_>>("chain_event");
+        if let Ok(Some(chain_event)) = &chain_event {
+            self.put(Field::Address, text(chain_event, "address"));
         }
         if text(decoded, "service").as_deref() != Some(OWN_SERVICE) {
-            return;
+            return if matches!(chain_event, Ok(None)) { Log::Other } else { Log::Watched };
         }
         // The signed content of the service's own events names their type. A status that contradicts the type is removed.
         match self.get(Field::EventName) {
@@ -92,6 +97,7 @@ impl Facts {
             }
             _ => {}
         }
+        Log::Other
     }
 
     /// Sets a field and overwrites an earlier value. Does nothing if `value` is `None`.
@@ -129,21 +135,42 @@ pub(super) fn text(object: &Object<'_>, name: &'static str) -> Option<Box<str>> 
     serde_json::from_str(value).ok().or_else(|| value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.into()))
 }
 
-/// Accepts an event if at least one of its rules accepts it.
+/// Accepts an event if at least one of its rules accepts it, and if the event has the least confidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter(pub Vec<Rule>);
+pub struct Filter {
+    rules: Vec<Rule>,
+    /// The least confidence of a watcher event, and the corresponding step of an operation. Other events, and operations that
+    /// failed, always have it.
+    min_confidence: Option<Confidence>,
+}
 
 /// Accepts an event if each named field has one of the listed values.
 pub type Rule = BTreeMap<Field, Vec<String>>;
 
 impl Filter {
+    /// Accepts an event that at least one of the rules accepts.
+    pub fn any_of(rules: Vec<Rule>) -> Self {
+        Self { rules, min_confidence: None }
+    }
+
+    /// Accepts an event with at least this confidence.
+    pub fn at_least(confidence: Confidence) -> Self {
+        Self::any_of(vec![Rule::default()]).and_at_least(Some(confidence))
+    }
+
+    /// The same filter with another limit of confidence.
+    #[must_use]
+    pub fn and_at_least(self, min_confidence: Option<Confidence>) -> Self {
+        Self { min_confidence, ..self }
+    }
+
     /// Accepts failures on the chain or at the service: of watchers, wallets, operations and queries.
     pub fn failures() -> Self {
         let failed = |kind: &str, statuses: &[&str]| {
             let statuses = statuses.iter().map(|status| (*status).to_owned()).collect();
             Rule::from([(Field::Type, vec![kind.to_owned()]), (Field::Status, statuses)])
         };
-        Self(vec![
+        Self::any_of(vec![
             failed("watcher.status", &["failed", "archive_failed"]),
             failed("wallet.status", &["failed"]),
             failed("operation.status", &["failed", "reverted", "expired"]),
@@ -153,12 +180,21 @@ impl Filter {
 
     /// Whether every rule lists values for this field.
     pub fn names(&self, field: Field) -> bool {
-        self.0.iter().all(|rule| rule.contains_key(&field))
+        self.rules.iter().all(|rule| rule.contains_key(&field))
     }
 
     /// Whether the filter accepts an event with these facts.
     pub fn takes(&self, facts: &Facts) -> bool {
-        self.0.iter().any(|rule| rule.iter().all(|(field, values)| has_one_of(facts, *field, values)))
+        self.min_confidence.is_none_or(|least| facts.finality.reaches(least)) && self.has_rule_for(facts)
+    }
+
+    /// Whether the filter excludes a watcher event only because the event has no confidence.
+    pub fn lacks_confidence(&self, facts: &Facts) -> bool {
+        facts.finality == Finality::Unknown && !self.takes(facts) && self.has_rule_for(facts)
+    }
+
+    fn has_rule_for(&self, facts: &Facts) -> bool {
+        self.rules.iter().any(|rule| rule.iter().all(|(field, values)| has_one_of(facts, *field, values)))
     }
 }
 

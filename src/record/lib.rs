@@ -21,13 +21,17 @@ use proof::event::{ChannelId, Event, EventId, EventKey, EventType, Offset, Proof
 use proof::verify::{Hash, Proof, Unsigned, Verdict, Verified};
 
 mod facts;
+mod finality;
 mod line;
 mod manual;
+mod network;
 mod object_verdict;
 mod shape;
 
 pub use facts::{Facts, Field, Filter, Rule};
+pub use finality::Confidence;
 pub use manual::{EXAMPLE, MANUAL, schema};
+pub use network::network_name;
 pub use object_verdict::ObjectVerdict;
 pub use shape::{
     BuiltInTarget, Format, JSON, Message, Readable, Shape, Source, Template, UrlSuffix, VOCABULARY, printable,
@@ -49,6 +53,11 @@ pub struct Record {
     pub kind: EventType,
     /// When the event happened, in Unix seconds. Not signed.
     pub time: Option<i64>,
+    /// The confidence that the network signed. `None` without a proof, or if the signed content has none.
+    pub confidence: Option<Confidence>,
+    /// The name of the event's network, if the network is published. By the signed chain selector, or by the service's chain
+    /// selector for a notice.
+    pub network: Option<&'static str>,
     /// When the event was first read, if known.
     pub received: Option<Timestamp>,
     /// Identifies the proof: two records with the same digest are the same event. `None` without a proof.
@@ -110,7 +119,7 @@ impl Record {
     fn new(channel: &ChannelRef, event: &Event, verification: &Verification<'_>, lines: &mut Lines) -> Self {
         let received = lines.received.clone();
         let text = received.as_ref().map(|(_, text)| &**text);
-        let (json, ranges, counted) =
+        let (json, rendered, counted) =
             lines.write(|json| line::render(json, channel, &event.raw, Some(event), text, verification));
         Self {
             channel: channel.clone(),
@@ -118,12 +127,14 @@ impl Record {
             event_id: event.raw.id,
             kind: event.kind.clone(),
             time: event.payload.timestamp,
+            confidence: rendered.confidence,
+            network: rendered.network,
             received: received.map(|(at, _)| at),
             digest: None,
             workflow_id: None,
             signatures: None,
             json,
-            ranges,
+            ranges: rendered.ranges,
             facts: OnceLock::new(),
             _counted: counted,
         }
@@ -198,6 +209,12 @@ pub fn verdict_json(channel: &ChannelRef, verdict: &Verdict) -> String {
     line::render(&mut line, channel, raw, event.as_ref(), None, &verification);
     // All parts are valid text, so the conversion loses nothing.
     String::from_utf8_lossy(&line).into_owned()
+}
+
+/// Returns the confidence and the name of the network that the record of this event has.
+pub fn confidence_and_network(verified: &Verified) -> (Option<Confidence>, Option<&'static str>) {
+    let signed = verified.event().payload.signed.as_deref().and_then(line::decoded);
+    signed.map_or((None, None), |decoded| line::signed_members(&decoded))
 }
 
 /// Returns the JSON inside the signed text. Returns `None` if the text is not base64 of JSON. That is not an error,

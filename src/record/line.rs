@@ -14,8 +14,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::facts::text;
+use crate::finality::{self, Confidence};
+use crate::network::network_name;
 use net::memory::{ChannelMemory, Reserved};
-use proof::event::{ChannelId, Event, EventId, Offset, RawEvent, has_half_surrogate, is_nested_too_deeply};
+use proof::event::{ChannelId, Event, EventId, Object, Offset, RawEvent, has_half_surrogate, is_nested_too_deeply};
 use proof::verify::Proof;
 
 /// The `status` of a record whose proof is valid.
@@ -53,6 +56,10 @@ struct Head<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    confidence: Option<Confidence>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     received: Option<&'a str>,
     verification: &'a Verification<'a>,
 }
@@ -81,6 +88,13 @@ pub(super) struct MemberRanges {
     pub(super) event: Range<usize>,
 }
 
+/// The parts of a record that was written.
+pub(super) struct Rendered {
+    pub(super) ranges: MemberRanges,
+    pub(super) confidence: Option<Confidence>,
+    pub(super) network: Option<&'static str>,
+}
+
 /// Writes a record into `json`, which must be empty. `event` is `None` if the service's event is malformed.
 pub(super) fn render(
     json: &mut Vec<u8>,
@@ -89,11 +103,16 @@ pub(super) fn render(
     event: Option<&Event>,
     received: Option<&str>,
     verification: &Verification<'_>,
-) -> MemberRanges {
+) -> Rendered {
     const DECODED: &str = "decoded";
     let signed = event.filter(|_| verification.status == VERIFIED).and_then(|event| event.payload.signed.as_deref());
     let signers = verification.proof.map_or(0, |proof| proof.signers.len());
     let decoded = signed.and_then(decoded);
+    let (confidence, network) = match (verification.status, &decoded) {
+        (VERIFIED, Some(decoded)) => signed_members(decoded),
+        (VERIFIED, None) => (None, None),
+        _ => (None, event.and_then(|event| event.payload.chain_selector.as_deref()).and_then(network_name)),
+    };
     let covers: &[_] = if decoded.is_some() { &[DECODED] } else { &[] };
     json.reserve(HEAD + signers * SIGNER + decoded.as_ref().map_or(0, Vec::len) + raw.json.len());
     let head = Head {
@@ -103,6 +122,8 @@ pub(super) fn render(
         event_id: raw.id,
         kind: event.map(|event| event.kind.as_ref()),
         time: event.and_then(|event| event.payload.timestamp).and_then(rfc3339),
+        confidence,
+        network,
         received,
         verification: &Verification { covers, ..*verification },
     };
@@ -123,7 +144,14 @@ pub(super) fn render(
     // A record without `event` gets an empty range at the end.
     let event = event.unwrap_or(json.len() - 1..json.len() - 1);
     put_on_one_line(&mut json[event.clone()]);
-    MemberRanges { decoded, event }
+    Rendered { ranges: MemberRanges { decoded, event }, confidence, network }
+}
+
+/// Returns the confidence in signed content, and the name of its network.
+pub(super) fn signed_members(decoded: &[u8]) -> (Option<Confidence>, Option<&'static str>) {
+    let Ok(decoded) = Object::read(decoded) else { return (None, None) };
+    let chain_selector = text(&decoded, "chain_selector");
+    (finality::confidence(&decoded), chain_selector.as_deref().and_then(network_name))
 }
 
 fn member(json: &mut Vec<u8>, name: &str, value: &[u8]) -> Range<usize> {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use crate::network::is_published;
 use crate::{ChannelRef, verdict_json};
 use proof::event::{ChannelId, EventId, Malformed, Object, Proofs, RawEvent};
 use proof::verify::{Address, Verdict, Verifier};
@@ -114,7 +115,8 @@ impl<'a> LocatedEvent<'a> {
 fn differs(envelope: &Object<'_>, data: &Object<'_>, event_id: Option<EventId>) -> bool {
     let id = envelope.get::<String>("id");
     let same_id = id.is_ok_and(|id| event_id.is_none() || id == event_id.map(|id| id.to_string()));
-    !(same_id && agrees(envelope, data, "type") && agrees(envelope, data, "time"))
+    let repeated = ["type", "time", "confidence", "network"];
+    !(same_id && repeated.into_iter().all(|name| agrees(envelope, data, name)))
 }
 
 /// Whether a field that the record repeats from its event differs from the value that channeld would write. Values are
@@ -123,9 +125,19 @@ fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
     let channel = ChannelRef { name: "".into(), id: ChannelId(Uuid::nil()) };
     let expected = verdict_json(&channel, verdict);
     let Ok(expected) = Object::read(expected.as_bytes()) else { return true };
-    let fields = ["offset", "event_id", "type", "time", "decoded"];
+    let fields = ["offset", "event_id", "type", "time", "confidence", "decoded"];
     let proof = record.get::<Object<'_>>("proof").map(|proof| proof.is_none_or(|proof| is_its_proof(&proof, verdict)));
-    !fields.into_iter().all(|name| agrees(record, &expected, name)) || proof != Ok(true)
+    !fields.into_iter().all(|name| agrees(record, &expected, name))
+        || is_of_another_network(record, &expected)
+        || proof != Ok(true)
+}
+
+/// Whether the record names a published network that is not the network of its event. A name that is not published does not
+/// contradict, because another version of channeld may know more networks.
+fn is_of_another_network(record: &Object<'_>, expected: &Object<'_>) -> bool {
+    let Ok(named) = record.get::<String>("network") else { return true };
+    let Ok(expected) = expected.get::<String>("network") else { return true };
+    named.is_some_and(|named| is_published(&named) && Some(named) != expected)
 }
 
 /// Whether a member is absent, or has the same meaning as the member of that name in another object.

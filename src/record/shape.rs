@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use crate::{Record, rfc3339};
+use crate::{Confidence, Record, rfc3339};
 use proof::event::{EventKey, Offset};
 
 mod readable;
@@ -149,6 +149,11 @@ struct CloudEvent<'a> {
     subject: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
+    /// An extension attribute, like `network`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confidence: Option<Confidence>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<&'static str>,
     datacontenttype: &'static str,
     data: &'a RawValue,
 }
@@ -171,6 +176,8 @@ fn cloud_event(record: &Record, data: &[u8]) -> Bytes {
         kind: Some(record.kind.as_ref()).filter(|kind| is_attribute(kind)).unwrap_or(UNNAMED),
         subject: record.facts().subject().filter(|subject| is_attribute(subject)),
         time: record.time.and_then(rfc3339),
+        confidence: record.confidence,
+        network: record.network,
         datacontenttype: "application/json",
         data: serde_json::from_slice(data).expect("a record is JSON"),
     };

@@ -35,8 +35,20 @@ pub fn notice(kind: &str, payload: &str) -> Record {
 /// Makes a `watcher.event` record as if it were verified. `members` are members of its payload, and `signed` is the signed
 /// text.
 pub fn proved(members: &str, signed: &str) -> Record {
+    proved_as("watcher.event", members, signed)
+}
+
+/// Returns the text that the network signs for this content.
+pub fn signed_text(content: &str) -> String {
+    STANDARD.encode(content)
+}
+
+/// Like [`proved`], for an event of type `kind`.
+pub fn proved_as(kind: &str, members: &str, signed: &str) -> Record {
     let proof = r#"{"alg":"a","ocr_report":"0x01","ocr_context":"0x02","signatures":["0x03","0x04"]}"#;
-    let payload = format!(r#"{{{members},"verifiable_event":"{}"}}"#, STANDARD.encode(signed));
-    let event = event("watcher.event", proof, &payload);
+    let name = if kind == "query.status" { "verifiable_result" } else { "verifiable_event" };
+    let separator = if members.is_empty() { "" } else { "," };
+    let payload = format!(r#"{{{members}{separator}"{name}":"{}"}}"#, signed_text(signed));
+    let event = event(kind, proof, &payload);
     assembled(&event, line::VERIFIED)
 }

@@ -55,6 +55,7 @@ pub struct Metrics {
     delivery_duration: HistogramVec,
     delivered: IntCounterVec,
     dead_letters: IntCounterVec,
+    without_confidence: IntCounterVec,
     delivered_age: HistogramVec,
     delivered_after: HistogramVec,
     verification_duration: Histogram,
@@ -86,6 +87,7 @@ impl Default for Metrics {
             delivery_duration: histograms("channeld_delivery_duration_seconds"),
             delivered: counters("channeld_events_delivered_total"),
             dead_letters: counters("channeld_dead_letters_total"),
+            without_confidence: counters("channeld_events_without_confidence_total"),
             delivered_age: histograms("channeld_delivered_event_age_seconds"),
             delivered_after: histograms("channeld_delivered_after_reading_seconds"),
             verification_duration: register(

@@ -109,6 +109,11 @@ impl LaneSettings {
     pub(crate) fn takes(&self, record: &Record) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.takes(record.facts()))
     }
+
+    /// Whether the sink does not receive a watcher event only because the event has no confidence.
+    pub(crate) fn misses_confidence(&self, record: &Record) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.lacks_confidence(record.facts()))
+    }
 }
 
 /// The settings of two lanes are equal if they use the same sink in the same way.

@@ -167,7 +167,7 @@ async fn two_events_at_one_offset_are_compared_by_id() {
 
 #[tokio::test]
 async fn excluded_events_are_not_missing() {
-    let filter = Filter(vec![Rule::from([(Field::Type, vec!["watcher.event".to_owned()])])]);
+    let filter = Filter::any_of(vec![Rule::from([(Field::Type, vec!["watcher.event".to_owned()])])]);
     let filtered = LaneSettings { filter: Some(Arc::new(filter)), ..lane_settings(holder([1])) };
     let sink = compare(filtered, Scope::default(), accounts(3), vec![notice(1), notice(2), notice(3)]).await;
     assert_eq!((missing(&sink), sink.tally.excluded), (vec![], 3));

@@ -138,6 +138,22 @@ impl Lane {
     }
 
     async fn batch(&mut self, prepared: PreparedBatch, stop: &CancellationToken) -> Result<(), Halt> {
+        let without_confidence = prepared.without_confidence;
+        self.deliver_batch(prepared, stop).await?;
+        self.excluded(without_confidence);
+        Ok(())
+    }
+
+    /// Counts recorded events that the sink did not receive because they have no confidence.
+    fn excluded(&self, without_confidence: u64) {
+        if without_confidence > 0 {
+            let sink = &self.settings.name;
+            self.shared.channel.metrics.without_confidence(sink, without_confidence);
+            self.shared.channel.handle.board().lane(sink).status.without_confidence += without_confidence;
+        }
+    }
+
+    async fn deliver_batch(&mut self, prepared: PreparedBatch, stop: &CancellationToken) -> Result<(), Halt> {
         let PreparedBatch { batch, messages: mut waiting, .. } = prepared;
         let batch = &*batch;
         waiting.retain(|message| !self.has_passed(message.offset()));
@@ -198,7 +214,9 @@ impl Lane {
             return Ok(());
         }
         if !self.settings.takes(record) {
-            return Ok(self.settle(key, Some(record), None).await?);
+            self.settle(key, Some(record), None).await?;
+            self.excluded(self.settings.misses_confidence(record).into());
+            return Ok(());
         }
         self.ready(stop).await?;
         self.trace = Some((trace.id(), trace.since));

@@ -58,6 +58,8 @@ pub(super) struct PreparedBatch {
     pub(super) messages: Vec<Message>,
     /// The number of records that were examined. An examined record has a message, or the lane does not deliver it.
     looked_at: usize,
+    /// The number of examined records that the lane does not deliver only because they have no confidence.
+    pub(super) without_confidence: u64,
 }
 
 impl Upcoming {
@@ -163,18 +165,23 @@ impl Upcoming {
 
 impl PreparedBatch {
     pub(super) fn of(batch: Arc<Batch>) -> Self {
-        Self { batch, messages: Vec::new(), looked_at: 0 }
+        Self { batch, messages: Vec::new(), looked_at: 0, without_confidence: 0 }
     }
 
     /// Builds the messages for the records above `cursor` that the lane's filter accepts. Yields to other tasks regularly.
     pub(super) async fn shape(&mut self, settings: &LaneSettings, cursor: Option<Offset>) {
         while let Some(record) = self.batch.records.get(self.looked_at) {
             self.looked_at += 1;
-            if Some(record.offset) > cursor && settings.takes(record) {
+            if Some(record.offset) <= cursor {
+                continue;
+            }
+            if settings.takes(record) {
                 self.messages.push(Message::new(record, &settings.shape));
                 if self.messages.len().is_multiple_of(SHAPED_WITHOUT_YIELD) {
                     tokio::task::yield_now().await;
                 }
+            } else if settings.misses_confidence(record) {
+                self.without_confidence += 1;
             }
         }
     }

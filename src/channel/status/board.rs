@@ -273,7 +273,7 @@ impl Board {
 
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
         let lane = self.lanes.get(sink);
-        let LaneStatus { error, mut reading, refill, ahead, .. } =
+        let LaneStatus { error, mut reading, refill, ahead, without_confidence, .. } =
             lane.map(|lane| lane.status.clone()).unwrap_or_default();
         if let Some(reading) = &mut reading {
             self.show_wait(reading);
@@ -314,6 +314,7 @@ impl Board {
             ahead: ahead.filter(|ahead| cursor < Some(*ahead)),
             compared: self.comparisons.of(sink),
             early_ack: lane.and_then(|lane| lane.status.early_ack.clone()),
+            without_confidence,
             condition: Condition::default(),
             state,
             error,

@@ -9,6 +9,7 @@ use channel::{History, unobserved};
 use operator::SignerNames;
 use proof::event::{EventId, Offset};
 use proof::verify::{Address, Verdict};
+use record::Confidence;
 
 /// Show one event, and whether its proof is valid.
 #[derive(Debug, clap::Args)]
@@ -71,7 +72,7 @@ pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'
     Ok(Exit::Done)
 }
 
-/// The readable details of an event: why it was rejected, or the signed text and the signers.
+/// The readable details of an event: why it was rejected, or the signed text, the signers, and how final the event is.
 fn details(verdict: &Verdict, names: &SignerNames) -> String {
     match verdict {
         Verdict::Rejected(_, reason) => format!("reason: {reason}"),
@@ -85,7 +86,13 @@ fn details(verdict: &Verdict, names: &SignerNames) -> String {
             let decoded = verified.event().payload.signed.as_deref().and_then(record::decode);
             let signed = decoded.map(|decoded| verdict_line::printable(decoded.get()));
             let signed = signed.as_deref().unwrap_or("a text that is not base64 of JSON");
-            format!("signers: {} ({} required)\nsigned: {signed}", signers.join(", "), proof.required)
+            let (confidence, network) = record::confidence_and_network(verified);
+            let confidence = confidence.map_or("not signed", Confidence::name);
+            let network = network.unwrap_or("unknown");
+            let (signers, required) = (signers.join(", "), proof.required);
+            format!(
+                "signers: {signers} ({required} required)\nconfidence: {confidence}\nnetwork: {network}\nsigned: {signed}"
+            )
         }
         Verdict::Pending(_) => "the proof has not arrived yet".to_owned(),
         Verdict::Unsigned(_) => "it is a notice: it has no signed text, so no proof is due".to_owned(),

@@ -85,12 +85,14 @@ impl Layout {
     /// The line with the complete time, type and proof. If the output is not a terminal, the line equals the record in the
     /// format `text`.
     fn full(&self, EventLine { parts, is_late }: &EventLine) -> Vec<(Style, String)> {
-        let Readable { time, kind, what, proof, .. } = parts;
+        let Readable { time, kind, what, .. } = parts;
         let what = match self.width {
             None => padded(what, FULL_WHAT),
             Some(width) => {
                 // The verdict, offset, time, type and proof, with their separators.
-                let fixed = 8 + 1 + 6 + 2 + 20 + 2 + 16 + 2 + 1 + if *is_late { 24 } else { 18 };
+                let late = if *is_late { 24 } else { 18 };
+                let confidence = if parts.confidence.is_empty() { 0 } else { parts.confidence.width() + 2 };
+                let fixed = 8 + 1 + 6 + 2 + 20 + 2 + 16 + 2 + 1 + late + confidence;
                 let left = width.saturating_sub(fixed + self.channel.map_or(0, |channel| channel + 1)).clamp(8, WHAT);
                 padded(&shortened(what, left), left)
             }
@@ -101,15 +103,16 @@ impl Layout {
             place,
             (QUIET, format!(" {time:<20}")),
             (PLAIN, format!("  {}  {what} ", padded(kind, 16))),
-            (QUIET, format!("{proof}{}", if *is_late { ", late" } else { "" })),
+            (QUIET, proof([&parts.proof, &parts.confidence], *is_late, ", ")),
         ]
     }
 
     /// The line with the time of day. The type has a column of its own only if the terminal is wide enough.
     fn narrow(&self, EventLine { parts, is_late }: &EventLine, width: usize) -> Vec<(Style, String)> {
-        let Readable { time, kind, what, proof, .. } = parts;
+        let Readable { time, kind, what, .. } = parts;
         let channel = self.channel.map(|channel| channel.min(CHANNEL));
-        let fixed = 8 + 1 + channel.map_or(0, |channel| channel + 1) + 6 + 1 + 8 + 2 + 1 + 11;
+        let confidence = if parts.confidence.is_empty() { 0 } else { parts.confidence.width() + 1 };
+        let fixed = 8 + 1 + channel.map_or(0, |channel| channel + 1) + 6 + 1 + 8 + 2 + 1 + 11 + confidence;
         let left = width.saturating_sub(fixed).clamp(8, WHAT + 18);
         let happened = if left.saturating_sub(18) >= NARROW_WHAT {
             format!("{}  {}", padded(&shortened(kind, 16), 16), shortened(what, left - 18))
@@ -121,14 +124,14 @@ impl Layout {
             shortened(&format!("{kind}: {what}"), left)
         };
         let of_day = time.split_once('T').map_or(&**time, |(_, rest)| rest.trim_end_matches('Z'));
-        let proof = proof.trim_end_matches(" signatures").trim_end_matches(", by its nature");
+        let signatures = parts.proof.trim_end_matches(" signatures").trim_end_matches(", by its nature");
         let [verdict, place] = self.begin(parts, channel);
         vec![
             verdict,
             place,
             (QUIET, format!("{}  ", padded(&shortened(of_day, 8), 8))),
             (PLAIN, format!("{} ", padded(&happened, left))),
-            (QUIET, format!("{proof}{}", if *is_late { " late" } else { "" })),
+            (QUIET, proof([signatures, &parts.confidence], *is_late, " ")),
         ]
     }
 
@@ -151,6 +154,13 @@ impl Layout {
         };
         [(style, padded(verdict, 8)), (PLAIN, format!(" {channel}{offset:>5} "))]
     }
+}
+
+/// The signatures, the confidence, and whether the event was late.
+fn proof([signatures, confidence]: [&str; 2], is_late: bool, between: &str) -> String {
+    let late = if is_late { "late" } else { "" };
+    let shown = [signatures, confidence, late].into_iter().filter(|part| !part.is_empty());
+    shown.collect::<Vec<_>>().join(between)
 }
 
 /// The segments in their styles, cut to `width` columns.

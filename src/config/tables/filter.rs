@@ -3,8 +3,9 @@
 use strum::VariantArray;
 use uuid::Uuid;
 
+use crate::config::reading::values::word;
 use crate::config::reading::{Reading, Section};
-use ::record::{Field, Filter, Rule, UNSIGNED, VERIFIED};
+use ::record::{Confidence, Field, Filter, Rule, UNSIGNED, VERIFIED};
 use proof::event::EventType;
 use proof::verify::Address;
 
@@ -39,7 +40,8 @@ pub(crate) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
             rule.insert(field, values);
         }
     }
-    Ok(Some(Filter(vec![rule])))
+    let min_confidence = filter.optional("min_confidence", word::<Confidence>).unwrap_or_default();
+    Ok(Some(Filter::any_of(vec![rule]).and_at_least(min_confidence)))
 }
 
 /// Checks whether an event can have this value. The error describes the valid values.

@@ -1,7 +1,7 @@
 //! Filters, formats and proofs: the events that a sink gets, and the shape of its records.
 
 use super::*;
-use ::record::{Field, Filter, Rule};
+use ::record::{Confidence, Field, Filter, Rule};
 
 #[test]
 fn invalid_filters_and_formats_are_refused_under_their_key() {
@@ -11,6 +11,9 @@ fn invalid_filters_and_formats_are_refused_under_their_key() {
         ("sinks.out", "filter", "\"successes\"", "sinks.out.filter"),
         ("sinks.out", "filter", "{ status = [] }", "sinks.out.filter.status"),
         ("sinks.out", "filter", "{ colour = \"red\" }", "sinks.out.filter.colour"),
+        ("sinks.out", "filter", "{ min_confidence = \"final\" }", "sinks.out.filter.min_confidence"),
+        ("sinks.out", "filter", "{ min_confidence = [] }", "sinks.out.filter.min_confidence"),
+        ("channels.a", "filters", "{ out = { min_confidence = \"\" } }", "channels.a.filters.out.min_confidence"),
         ("channels.a", "filters", "{ elsewhere = \"failures\" }", "channels.a.filters.elsewhere"),
         ("channels.a", "filters", "{ out = \"successes\" }", "channels.a.filters.out"),
     ];
@@ -72,7 +75,11 @@ fn a_filter_is_a_name_or_a_table_of_values() {
     assert_eq!(config.sinks["out"].filter, Some(Filter::failures()));
     let config = good(&[("CHANNELD_SINKS__OUT__FILTER__EVENT_NAME", "Mint, Burn")]);
     let rule = Rule::from([(Field::EventName, vec!["Mint".to_owned(), "Burn".to_owned()])]);
-    assert_eq!(config.sinks["out"].filter, Some(Filter(vec![rule])));
+    assert_eq!(config.sinks["out"].filter, Some(Filter::any_of(vec![rule])));
+    let config = good(&[("CHANNELD_SINKS__OUT__FILTER__MIN_CONFIDENCE", "safe")]);
+    assert_eq!(config.sinks["out"].filter, Some(Filter::at_least(Confidence::Safe)));
+    let config = good(&[("CHANNELD_CHANNELS__A__FILTERS__OUT__MIN_CONFIDENCE", "finalized")]);
+    assert_eq!(config.channels[0].filters, [("out".to_owned(), Filter::at_least(Confidence::Finalized))].into());
     let config = good(&[("CHANNELD_CHANNELS__A__FILTERS__HOOK", "failures")]);
     assert_eq!(config.channels[0].filters, [("hook".to_owned(), Filter::failures())].into());
 }

@@ -106,7 +106,7 @@ fn rules(filter: &Filter) -> record::Filter {
         (Field::QueryId, texts(&filter.query_id)),
     ]);
     rule.retain(|_, values| !values.is_empty());
-    record::Filter(vec![rule])
+    record::Filter::any_of(vec![rule])
 }
 
 fn event(DeliveredEvent { sink, is_late, record, .. }: &DeliveredEvent) -> TailedEvent {

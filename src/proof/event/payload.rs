@@ -17,6 +17,8 @@ pub struct Payload {
     pub status: Option<Box<str>>,
     /// `timestamp` in Unix seconds. Not signed.
     pub timestamp: Option<i64>,
+    /// `chain_selector`. Not signed.
+    pub chain_selector: Option<Box<str>>,
 }
 
 #[derive(Deserialize)]
@@ -54,6 +56,7 @@ impl Payload {
             status: if has_status { payload.get("status")? } else { None },
             signed: payload.text(signed)?.filter(|text| !text.is_empty()).map(Box::from),
             timestamp: payload.get("timestamp")?,
+            chain_selector: payload.text("chain_selector")?.map(Box::from),
         })
     }
 
@@ -67,6 +70,7 @@ impl Payload {
             signed: None,
             status: payload.get("status").ok().flatten(),
             timestamp: payload.get("timestamp").ok().flatten(),
+            chain_selector: payload.text("chain_selector").ok().flatten().map(Box::from),
         }
     }
 }

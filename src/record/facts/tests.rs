@@ -79,7 +79,7 @@ fn rule(field: Field, values: &[&str]) -> Rule {
 #[test]
 fn one_value_of_each_field_must_match() {
     let record = proved(r#""watcher_id":"W""#, r#"{"name":"Transfer","chain_event":{"address":"0xAb"}}"#);
-    let takes = |rule: Rule| Filter(vec![rule]).takes(record.facts());
+    let takes = |rule: Rule| Filter::any_of(vec![rule]).takes(record.facts());
     assert!(takes(Rule::default()));
     assert!(takes(rule(Field::EventName, &["Mint", "Transfer"])));
     assert!(!takes(rule(Field::EventName, &["transfer"])), "the case of names matters");

@@ -52,7 +52,8 @@ fn every_field() -> Vec<u8> {
     };
     let verification =
         Verification { reason: Some("reason"), proof: Some(&proof), ..Verification::status(line::VERIFIED) };
-    let record = proved(r#""timestamp":1715688015"#, "{}");
+    let signed = r#"{"chain_selector":"16015286601757825753","chain_event":{"confidence":"finalized"}}"#;
+    let record = proved(r#""timestamp":1715688015"#, signed);
     let event = Event::parse(record.event()).unwrap();
     let mut json = Vec::new();
     line::render(&mut json, &channel(), &event.raw, Some(&event), Some("received"), &verification);
@@ -60,7 +61,8 @@ fn every_field() -> Vec<u8> {
 }
 
 fn shaped(format: Format) -> Message {
-    let record = proved(r#""timestamp":1715688015,"watcher_id":"W""#, "{}");
+    let signed = r#"{"chain_selector":"16015286601757825753","chain_event":{"confidence":"finalized"}}"#;
+    let record = proved(r#""timestamp":1715688015,"watcher_id":"W""#, signed);
     Message::new(&Arc::new(record), &Shape { format, include_proof: true, ..Shape::default() })
 }
 

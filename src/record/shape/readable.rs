@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::text;
 use crate::line::{UNSIGNED, VERIFIED};
-use crate::{Field, Record, rfc3339};
+use crate::{Confidence, Field, Record, rfc3339};
 use proof::event::{Object, Offset};
 
 /// The longest type and the longest description, in UTF-16 units.
@@ -37,6 +37,9 @@ pub struct Readable {
     pub what: String,
     /// The number of signatures, or a note that the event has no proof.
     pub proof: String,
+    /// The signed confidence. Empty if the event has none.
+    #[serde(default)]
+    pub confidence: String,
 }
 
 impl Readable {
@@ -52,15 +55,17 @@ impl Readable {
             kind: printable(&limited(record.kind.as_ref(), KIND_LIMIT)),
             what: printable(&limited(&what, WHAT_LIMIT)),
             proof: proof.unwrap_or_else(|| "no proof, by its nature".to_owned()),
+            confidence: record.confidence.map(Confidence::name).unwrap_or_default().to_owned(),
         }
     }
 }
 
-/// `verdict channel offset  time  type  what  signatures`.
+/// `verdict channel offset  time  type  what  signatures, confidence`.
 impl fmt::Display for Readable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verdict, channel, offset, time, kind, what, proof } = self;
-        write!(f, "{verdict:<8} {channel} {offset:>5}  {time:<20}  {kind:<16}  {what:<28} {proof}")
+        let Self { verdict, channel, offset, time, kind, what, proof, confidence } = self;
+        write!(f, "{verdict:<8} {channel} {offset:>5}  {time:<20}  {kind:<16}  {what:<28} {proof}")?;
+        if confidence.is_empty() { Ok(()) } else { write!(f, ", {confidence}") }
     }
 }
 
@@ -125,6 +130,13 @@ mod tests {
         let expected = "operation.status  failed: out of gas           no proof, by its nature";
         assert!(line(&failed).ends_with(expected), "{}", line(&failed));
         assert!(line(&notice("wallet.status", r#"{"status":"deployed","status_reason":""}"#)).contains("  deployed  "));
+    }
+
+    #[test]
+    fn a_text_line_ends_with_the_signed_confidence() {
+        let line = |signed| Readable::of(&proved(r#""confidence":"finalized""#, signed)).to_string();
+        assert!(line(r#"{"chain_event":{"confidence":"safe"}}"#).ends_with(", safe"));
+        assert!(!line(r#"{"chain_event":{}}"#).contains("finalized"));
     }
 
     #[test]

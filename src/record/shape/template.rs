@@ -39,7 +39,7 @@ use values::Map;
 
 /// The names and filters that a template has in addition to Jinja's, described for an operator.
 pub const VOCABULARY: &str = "the members of the record (channel, channel_id, offset, event_id, type, time, received, \
-                              verification, decoded, event), alert (severity, key, resolves, title, reason, facts, \
+                              confidence, network, verification, decoded, event), alert (severity, key, resolves, title, reason, facts, \
                               details, line) and values; the filters limit(N), slack and markdown";
 
 /// The largest body, in bytes.

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -27,6 +29,29 @@ fn a_cloud_event_has_the_record_as_its_data() {
         "data": data,
     });
     assert_eq!(event, expected);
+}
+
+#[test]
+fn a_cloud_event_has_the_signed_confidence_and_the_network_as_attributes() {
+    let signed = r#"{"chain_selector":"15971525489660198786","chain_event":{"confidence":"safe"}}"#;
+    let (_, event) = shaped(proved("", signed), Format::CloudEvents, false);
+    assert_eq!((&event["confidence"], &event["network"]), (&json!("safe"), &json!("Base")));
+    assert_eq!((&event["data"]["confidence"], &event["data"]["network"]), (&json!("safe"), &json!("Base")));
+    let notice = notice("wallet.status", r#"{"confidence":"finalized","chain_selector":"15971525489660198786"}"#);
+    let (_, event) = shaped(notice, Format::CloudEvents, false);
+    assert_eq!((event.get("confidence"), &event["network"]), (None, &json!("Base")));
+}
+
+#[test]
+fn a_template_can_use_the_confidence_and_the_network() {
+    let text =
+        "{{ confidence if confidence is defined else 'none' }} on {{ network if network is defined else 'none' }}";
+    let template = Template::new(Source::Own(text.into()), "text/plain", BTreeMap::new()).unwrap();
+    let shape = Shape { format: Format::Template, template: Some(Arc::new(template)), ..Shape::default() };
+    let body = |record| Message::new(&Arc::new(record), &shape).body().clone();
+    let signed = r#"{"chain_selector":"15971525489660198786","chain_event":{"confidence":"safe"}}"#;
+    assert_eq!(body(proved("", signed)), "safe on Base");
+    assert_eq!(body(notice("wallet.status", "{}")), "none on none");
 }
 
 #[test]

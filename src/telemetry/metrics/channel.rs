@@ -180,6 +180,7 @@ impl ChannelMetrics {
         metrics.delivered.with_label_values(&labels);
         metrics.dead_letters.with_label_values(&labels);
         metrics.deliveries.with_label_values(&[sink, OK]);
+        metrics.without_confidence.with_label_values(&[sink]);
         for histograms in [&metrics.delivery_duration, &metrics.delivered_age, &metrics.delivered_after] {
             histograms.with_label_values(&[sink]);
         }
@@ -217,6 +218,11 @@ impl ChannelMetrics {
     /// Records how long it took to check the signatures of a range.
     pub fn checked(&self, took: Duration) {
         self.metrics.verification_duration.observe(took.as_secs_f64());
+    }
+
+    /// Counts watcher events that a sink did not receive only because they have no confidence.
+    pub fn without_confidence(&self, sink: &str, events: u64) {
+        self.metrics.without_confidence.with_label_values(&[sink]).inc_by(events);
     }
 
     /// Counts an event that a sink gave up on.

@@ -124,7 +124,11 @@ fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, S
     let left = left.map(|(seconds, per_second)| format!("{}, about {} left", rate(per_second), span(seconds)));
     let detail = left.filter(|_| detail.is_empty()).unwrap_or(detail);
     let early_ack = lane.early_ack.iter().map(|why| format!("acknowledges early: {}", printable(why)));
-    let details: Vec<_> = Some(detail).filter(|detail| !detail.is_empty()).into_iter().chain(early_ack).collect();
+    let excluded = Some(lane.without_confidence).filter(|events| *events > 0);
+    let excluded = excluded
+        .map(|events| format!("{events} events without a signed confidence not delivered (filter.min_confidence)"));
+    let detail = Some(detail).filter(|detail| !detail.is_empty());
+    let details: Vec<_> = detail.into_iter().chain(early_ack).chain(excluded).collect();
     let detail = details.join("; ");
     let mut cells = vec![
         Cell::text(format!("  {}", lane.sink)),

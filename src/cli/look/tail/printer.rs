@@ -73,6 +73,7 @@ mod tests {
             kind: "watcher.event".to_owned(),
             what: "dvp.Transfer".to_owned(),
             proof: "4 of 4 signatures".to_owned(),
+            confidence: "finalized".to_owned(),
         };
         (EventLine { parts, is_late: false }, format!(r#"{{"offset":{offset}}}"#))
     }

@@ -158,6 +158,7 @@ fn line(channel: &ChannelRef, verdict: &Verdict) -> EventLine {
                 kind: event.map(|event| printable(event.kind.as_ref())).unwrap_or_default(),
                 what,
                 proof: proof.to_owned(),
+                confidence: String::new(),
             }
         }
     };

@@ -10,6 +10,7 @@ fn event(verdict: &'static str, channel: &str, what: &str) -> EventLine {
         kind: "watcher.event".to_owned(),
         what: what.to_owned(),
         proof: "4 of 4 signatures".to_owned(),
+        confidence: String::new(),
     };
     EventLine { parts, is_late: false }
 }
@@ -58,4 +59,12 @@ fn eighty_columns_show_event_and_proof() {
 fn without_a_terminal_a_line_has_the_text_format() {
     let event = event("verified", "settlements", "dvp.SettlementAccepted");
     assert_eq!(plain(&Layout::of(None, ["settlements"]).lines(&event)), event.parts.to_string());
+    let parts = Readable { confidence: "safe".to_owned(), ..event.parts.clone() };
+    let event = EventLine { parts, is_late: true };
+    let line = plain(&Layout::of(None, ["settlements"]).lines(&event));
+    assert_eq!(line, format!("{}, late", event.parts));
+    for width in [100, 140] {
+        let line = plain(&Layout::of(Some(width), ["settlements"]).lines(&event));
+        assert!(line.contains("safe"), "{line}");
+    }
 }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::values::Map;
 use crate::shape::readable::{Readable, limited, printable, status_reason};
-use crate::{Field, Record};
+use crate::{Confidence, Field, Record};
 use proof::event::EventType;
 
 /// The longest key that `PagerDuty` accepts, in bytes. Opsgenie accepts keys of twice this length.
@@ -134,14 +134,18 @@ fn listed(record: &Record, readable: &Readable) -> Vec<(&'static str, String)> {
         ("Wallet", Field::WalletId),
         ("Watcher", Field::WatcherId),
     ];
+    // The status of an operation already names its step.
+    let confidence = record.confidence.filter(|_| facts.get(Field::Status).is_none());
+    let network = record.network.or_else(|| facts.get(Field::ChainSelector)).unwrap_or_default();
     let subject = subjects.into_iter().find(|(_, field)| facts.get(*field).is_some());
     let all = [
         ("Channel", readable.channel.clone()),
         ("Event", readable.kind.clone()),
         fact(("Status", Field::Status)),
+        ("Confidence", confidence.map(Confidence::name).unwrap_or_default().to_owned()),
         subject.map(fact).unwrap_or_default(),
         fact(("Service", Field::Service)),
-        fact(("Network", Field::ChainSelector)),
+        ("Network", network.to_owned()),
         fact(("Address", Field::Address)),
         ("Time", readable.time.clone()),
         ("Offset", readable.offset.to_string()),
@@ -149,4 +153,30 @@ fn listed(record: &Record, readable: &Readable) -> Vec<(&'static str, String)> {
     ];
     let facts = all.into_iter().map(|(name, value)| (name, printable(&limited(value.trim(), FACT_LIMIT))));
     facts.filter(|(_, value)| !value.is_empty()).take(FACTS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{notice, proved, proved_as};
+
+    const SIGNED: &str = r#"{"chain_selector":"16015286601757825753","chain_event":{"confidence":"safe"}}"#;
+
+    fn fact(record: &Record, name: &str) -> Option<String> {
+        Alert::of(record).facts.into_iter().find(|(fact, _)| *fact == name).map(|(_, value)| value)
+    }
+
+    #[test]
+    fn the_facts_have_the_signed_confidence_and_the_name_of_the_network() {
+        let event = proved(r#""watcher_id":"W","confidence":"finalized""#, SIGNED);
+        assert_eq!(fact(&event, "Confidence").as_deref(), Some("safe"));
+        assert_eq!(fact(&event, "Network").as_deref(), Some("Ethereum Sepolia"));
+        let operation = proved_as("operation.status", r#""status":"confirmed_safe""#, SIGNED);
+        assert_eq!(
+            (fact(&operation, "Status").as_deref(), fact(&operation, "Confidence")),
+            (Some("confirmed_safe"), None)
+        );
+        let unpublished = notice("wallet.status", r#"{"status":"failed","chain_selector":"7"}"#);
+        assert_eq!((fact(&unpublished, "Confidence"), fact(&unpublished, "Network").as_deref()), (None, Some("7")));
+    }
 }
