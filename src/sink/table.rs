@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::{LaneRef, Position, SinkError, Undelivered};
 use proof::event::Offset;
 use proof::verify::Hash;
-use record::{Facts, Field, Message, Record};
+use record::{Confidence, Facts, Field, Message, Record};
 
 pub(super) mod probe;
 #[cfg(test)]
@@ -118,6 +118,8 @@ pub(super) const COLUMNS: &[Column] = &[
     }),
     needed("record", CellKind::Text, |of| Cell::Json(of.message.body().clone())),
     optional("proof", CellKind::Json, |of| of.message.proof().map_or(Cell::Null, Cell::Json)),
+    optional("confidence", CellKind::Text, |of| text(of.record.confidence.map(Confidence::name))),
+    optional("network_name", CellKind::Text, |of| text(of.record.network)),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use super::shown_event::{ShownEvent, Verification};
 use super::{history, proof};
 use crate::page::{Badge, PageRequest, time};
 use crate::text::{Json, text, whole};
-use ::proof::event::{Object, Proofs};
-use ::proof::verify::{Dissected, Verdict, Verifier};
+use ::proof::event::{EventType, Object, Proofs};
+use ::proof::verify::{Dissected, Verdict, Verified, Verifier};
 use channel::grouped;
 use net::tasks::joined;
 use operator::verifier_of;
-use record::{ObjectVerdict, decode, printable};
+use record::{Confidence, ObjectVerdict, decode, printable};
 
 /// Returns the page. If the query contains `part=history`, returns only the history. The page requests this part
 /// repeatedly.
@@ -112,9 +112,29 @@ fn verdict_box(examined: &Verification, is_again: bool, stored: Option<(&str, Ba
             div {
                 p { strong { @if is_again { "Verified again at " (time(Some(Timestamp::now()))) " UTC. " } } (whole(&sentence))
                     @if badge == Badge::Verified { " " a href="#proof" { "Show the signers" } } }
+                @if let (Some(Verdict::Verified(verified)), None) = (&examined.verdict, examined.outcome.reason) { (finality(verified)) }
                 @if is_again { p.sub { "Verified with the currently configured signers in " (examined.took.as_micros() / 1000) " ms." } }
                 @if let Some((stored, before)) = stored { p.bad { (stored) (before.show()) "." } }
             }
+        }
+    }
+}
+
+/// How final the event is. A valid proof does not say that.
+fn finality(verified: &Verified) -> Markup {
+    let (confidence, network) = record::confidence_and_network(verified);
+    let event = verified.event();
+    let step = event.payload.status.as_deref().filter(|_| event.kind == EventType::OperationStatus);
+    html! {
+        p.sub {
+            @match (step, confidence) {
+                (Some(step), _) => { "Step: " (text(step)) ". Only the step confirmed is final." }
+                (None, Some(Confidence::Finalized)) => "Confidence: finalized.",
+                (None, Some(confidence)) => { "Confidence: " (confidence.name()) ". The chain may still drop this event." }
+                (None, None) if event.kind == EventType::WatcherEvent => "Confidence: none is signed, so the chain may still drop this event.",
+                _ => {},
+            }
+            @if let Some(network) = network { " Network: " (network) "." }
         }
     }
 }

@@ -16,9 +16,9 @@ use tokio::task::yield_now;
 
 use super::query::Query;
 use crate::tables::{MOST_ROWS, OnlyWhole, PagePosition, Row, Table};
+use record::Confidence;
 
-pub(super) const CSV_HEAD: &str =
-    "verdict,type,name,source,service,network,status,time,received,delivered,channel,channel_id,offset,event_id\r\n";
+pub(super) const CSV_HEAD: &str = "verdict,type,name,source,service,network,status,time,received,delivered,channel,channel_id,offset,event_id,confidence,network_name\r\n";
 
 /// How long a page of an export can take. It is shorter than the time after which a silent transfer is ended.
 const BUDGET: Duration = Duration::from_secs(30);
@@ -104,6 +104,7 @@ pub(super) fn line(row: &Row, is_csv: bool) -> String {
     let json = json!({
         "channel": row.channel, "channel_id": row.channel_id, "offset": row.offset, "event_id": row.event_id, "type": row.kind,
         "name": row.name, "source": row.source, "service": row.service, "network": row.network,
+        "confidence": row.confidence, "network_name": row.network.as_deref().and_then(::record::network_name),
         "time": row.time.map(|time| time.to_string()), "status": row.status, "verification": { "status": row.verification },
     });
     format!("{json}\n")
@@ -127,6 +128,8 @@ fn csv(row: &Row) -> String {
         row.channel_id.clone(),
         row.offset.to_string(),
         text(&row.event_id),
+        row.confidence.map(Confidence::name).unwrap_or_default().to_owned(),
+        row.network.as_deref().and_then(::record::network_name).unwrap_or_default().to_owned(),
     ];
     let cells: Vec<_> = cells.iter().map(|cell| quoted(cell)).collect();
     format!("{}\r\n", cells.join(","))

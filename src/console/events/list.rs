@@ -178,7 +178,7 @@ pub(super) fn rows(rows: &[Row]) -> Markup {
             row.source.as_deref().map_or_else(|| or_dash(None), id),
             or_dash(row.service.as_deref()),
             row.network.as_deref().map_or_else(|| or_dash(None), network_name),
-            or_dash(row.status.as_deref()),
+            status(row),
             time(row.time),
         ]
     });
@@ -208,10 +208,20 @@ fn name(row: &Row) -> Markup {
     }
 }
 
-/// Shortens a chain selector to its first and last digits, because these digits usually identify the chain.
+/// The status or, for an event without one, the signed confidence.
+fn status(row: &Row) -> Markup {
+    match (&row.status, row.confidence) {
+        (None, Some(confidence)) => html! { span title="Confidence: how final the block is" { (confidence.name()) } },
+        (status, _) => or_dash(status.as_deref()),
+    }
+}
+
+/// Returns the name of a published network. Otherwise shortens a chain selector to its first and last digits, because these digits usually identify the chain.
 fn network_name(network: &str) -> Markup {
     let is_selector = network.len() > 12 && network.bytes().all(|byte| byte.is_ascii_digit());
-    if is_selector {
+    if let Some(name) = record::network_name(network) {
+        html! { span title=(network) { (name) } }
+    } else if is_selector {
         html! { span.id title=(network) { (&network[..5]) "…" (&network[network.len() - 4..]) } }
     } else {
         text(network)

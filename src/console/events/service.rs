@@ -123,6 +123,9 @@ fn row(known: &ConfiguredChannel, verdict: &Verdict) -> Row {
     };
     let Some(event) = event else { return row };
     event.kind.as_ref().clone_into(&mut row.kind);
+    if let Verdict::Verified(verified) = verdict {
+        (row.confidence, _) = record::confidence_and_network(verified);
+    }
     row.status = event.payload.status.as_deref().map(str::to_owned);
     row.time = event.payload.timestamp.and_then(|second| jiff::Timestamp::from_second(second).ok());
     let signed = event.payload.signed.as_deref().and_then(decode);

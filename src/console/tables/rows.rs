@@ -4,10 +4,11 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use super::excerpt::{Excerpt, excerpt};
+use record::Confidence;
 use sink::Search;
 
 /// The columns of a list, in the order in which a [`Row`] is read.
-pub(super) const LISTED: [&str; 14] = [
+pub(super) const LISTED: [&str; 15] = [
     "channel",
     "channel_id",
     "event_offset",
@@ -22,6 +23,7 @@ pub(super) const LISTED: [&str; 14] = [
     "delivered",
     "status",
     "verification",
+    "confidence",
 ];
 
 /// The columns of a row that a list shows.
@@ -41,6 +43,7 @@ pub(crate) struct Row {
     pub(crate) delivered: Option<Timestamp>,
     pub(crate) status: Option<String>,
     pub(crate) verification: String,
+    pub(crate) confidence: Option<Confidence>,
     /// The text that matches a word search. `None` if the columns of the list already show the words.
     pub(crate) excerpt: Option<Excerpt>,
 }
@@ -73,6 +76,7 @@ impl Row {
             delivered: time(next()),
             status: next(),
             verification: next().unwrap_or_default(),
+            confidence: next().and_then(|text| text.parse().ok()),
             excerpt: None,
         }
     }

@@ -20,7 +20,7 @@ pub(crate) fn table(directory: &Path, search: Search, rows: i64) -> Table {
              channel text, event_id text, type text, name text, source text, service text, network text, time text, \
              received text, delivered text, status text, status_reason text, watcher_id text, operation_id text, \
              wallet_operation_id text, wallet_id text, query_id text, \
-             verification text, digest text, decoded text, record text, unique (channel_id, event_offset)); \
+             verification text, digest text, decoded text, record text, confidence text, unique (channel_id, event_offset)); \
              create index events_time on events (time); \
              create virtual table events_search using fts5(text, content='', tokenize='unicode61');",
         )
@@ -77,7 +77,7 @@ async fn events_at_one_offset_are_all_listed_across_pages() {
         rows.execute(
             "insert into events select id, channel_id, event_offset, channel, ?1, type, name, source, service, network, time, \
              received, delivered, status, status_reason, watcher_id, operation_id, wallet_operation_id, wallet_id, query_id, \
-             verification, digest, decoded, record from copied",
+             verification, digest, decoded, record, confidence from copied",
             params![format!("{number:08x}-7425-40de-944b-e07fc1f90ae7")],
         )
         .unwrap();

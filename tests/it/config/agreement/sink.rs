@@ -151,6 +151,12 @@ pub(super) const ENVIRONMENTS: &[Environment] = &[
     ),
     with_tables("a missing column", owner!("alter table events drop column proof"), true, "this SQL will be run"),
     with_tables(
+        "the table of an older version",
+        owner!("alter table events drop column confidence, drop column network_name"),
+        true,
+        "add column if not exists \"network_name\" text",
+    ),
+    with_tables(
         "a missing column in a table of another role",
         rights!("alter table events drop column proof"),
         false,
