@@ -290,6 +290,7 @@ fn every_lane_receives_what_the_model_expects() {
             Err(story) => panic!("{story}"),
         }
     }
+    assert!(totals.below_limit > 0, "no history has a sink with a limit");
     println!("seed {seed}, {:.1} s: {totals}", began.elapsed().as_secs_f64());
 }
 

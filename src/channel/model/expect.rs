@@ -65,7 +65,11 @@ impl World {
                 let offset = self.offsets[*at];
                 let may_be_quarantined = !inner.accepted;
                 (may_be_quarantined && is_quarantined(&ledger, offset))
-                    || inner.lanes.iter().all(|lane| inner.has(lane, *at, offset))
+                    || inner
+                        .lanes
+                        .iter()
+                        .enumerate()
+                        .all(|(number, lane)| self.is_below_limit(number, *at) || inner.has(lane, *at, offset))
             }
         };
         inner.published == self.offsets.len()
@@ -108,7 +112,7 @@ impl World {
             }
             for (number, lane) in inner.lanes.iter().enumerate() {
                 let wanted = matches!(fate, Fate::Delivered | Fate::Either);
-                if wanted && !quarantined && !inner.has(lane, at, offset) {
+                if wanted && !quarantined && !self.is_below_limit(number, at) && !inner.has(lane, at, offset) {
                     return Err(format!("sink {number} never received offset {offset}: {fate:?}"));
                 }
             }
@@ -116,6 +120,9 @@ impl World {
         for lane in 0..inner.lanes.len() {
             self.cursor_is_right(&inner, &ledger, lane)?;
         }
+        let below = |number| self.readable().filter(move |at| self.is_below_limit(number, *at)).count() as u64;
+        let below: u64 = (0..inner.lanes.len()).map(below).sum();
+        inner.totals.below_limit += below;
         inner.totals.quarantined += ledger.quarantined().len() as u64;
         inner.totals.events += self.offsets.len() as u64;
         Ok(())
@@ -133,7 +140,7 @@ impl World {
             let lane = &inner.lanes[number];
             for at in self.readable() {
                 let offset = self.offsets[at];
-                let dropped = self.fate(&inner, at) == Fate::Dropped;
+                let dropped = self.fate(&inner, at) == Fate::Dropped || self.is_below_limit(number, at);
                 // These events are delivered again or late, so they are checked at the end.
                 if lane.lost.contains(&offset)
                     || self.history.hidden_for(at).is_some()
@@ -201,6 +208,13 @@ impl World {
             _ if inner.seen[at].denied => Placed::Perhaps,
             _ => Placed::Yes,
         }
+    }
+
+    /// Returns whether the event has less confidence than the sink with this number demands.
+    pub(super) fn is_below_limit(&self, sink: usize, at: usize) -> bool {
+        let Some(least) = self.history.sinks[sink].min_confidence else { return false };
+        let form = self.history.form_delivered(&self.offsets, at);
+        pool::limits_passed(self.offsets[at], form) <= least as usize
     }
 
     pub(super) fn fate(&self, inner: &Inner, at: usize) -> Fate {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ledger::testing::Write;
 use proof::event::Offset;
+use record::Confidence;
 
 /// All drawn values of a history.
 #[expect(clippy::struct_excessive_bools, reason = "they are independent choices")]
@@ -165,6 +166,8 @@ pub(super) struct SinkPlan {
     pub(super) unusable: usize,
     /// Whether the sink keeps its position, and stores each event only once.
     pub(super) keeps: bool,
+    /// The least confidence of the events that the sink receives.
+    pub(super) min_confidence: Option<Confidence>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,6 +355,13 @@ impl Event {
 
 impl SinkPlan {
     pub(super) fn plain() -> Self {
-        Self { at_once: usize::MAX, delays: Vec::new(), troubles: Vec::new(), unusable: 0, keeps: false }
+        Self {
+            at_once: usize::MAX,
+            delays: Vec::new(),
+            troubles: Vec::new(),
+            unusable: 0,
+            keeps: false,
+            min_confidence: None,
+        }
     }
 }

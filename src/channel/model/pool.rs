@@ -11,6 +11,8 @@ use uuid::Uuid;
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use proof::verify::{Address, OCR_REPORT_LENGTH, SignerSet, Verdict, Verifier, event_hash, keccak256, signed_digest};
 
+use record::testing::signed_text;
+
 use super::history::SameId;
 
 /// The form in which a reading can show an event.
@@ -116,7 +118,7 @@ impl Pool {
     }
 
     fn json(&self, offset: Offset, form: Form) -> String {
-        let (text, own) = (format!("text{offset}"), Some(id(offset)));
+        let (text, own) = (content(offset, "text"), Some(id(offset)));
         let honest = || proof(&text, &self.key, OWNER);
         match form {
             Form::Proved => signed(offset, own, &text, &honest()),
@@ -124,15 +126,15 @@ impl Pool {
             Form::Altered => signed(offset, own, "other", &honest()),
             Form::Unreadable => record_of(offset, own, "watcher.event", &honest(), r#""lost""#),
             Form::Nameless => signed(offset, None, &text, &honest()),
-            Form::Notice => record_of(offset, own, "wallet.status", "", r#"{"status":"deployed"}"#),
+            Form::Notice => notice(offset, own),
             Form::Forged => self.forged(offset, own),
             Form::ForgedNameless => self.forged(offset, None),
             Form::Renewed => {
-                let text = format!("renewed{offset}");
+                let text = content(offset, "renewed");
                 signed(offset, Some(renewed_id(offset)), &text, &proof(&text, &self.key, OWNER))
             }
             Form::Duplicate(original, same) => {
-                let text = format!("text{original}");
+                let text = content(original, "text");
                 let id = if same == SameId::Yes { Some(id(original)) } else { own };
                 signed(offset, id, &text, &proof(&text, &self.key, OWNER))
             }
@@ -140,7 +142,7 @@ impl Pool {
     }
 
     fn forged(&self, offset: Offset, id: Option<EventId>) -> String {
-        let text = format!("text{offset}");
+        let text = content(offset, "text");
         let honest = proof(&text, &self.key, OWNER);
         let (text, proof) = match forged_reason(offset) {
             "event-hash-mismatch" => ("other", honest),
@@ -164,11 +166,60 @@ fn proof(text: &str, key: &SigningKey, owner: Address) -> String {
     format!(r#"{{"ocr_report":"0x{report}","ocr_context":"0x{context}","signatures":["0x{signature}"]}}"#)
 }
 
+/// The levels of confidence of watcher events, and the steps of operations. They are used in rotation.
+const CONFIDENCES: [&str; 4] = ["", "latest", "safe", "finalized"];
+const STEPS: [&str; 4] = ["failed", "confirmed_latest", "confirmed_safe", "confirmed"];
+
+/// Returns the kind of the event at an offset, and its level of confidence or its step.
+fn rotation(offset: Offset) -> (usize, usize) {
+    (number(offset) % 3, number(offset) / 3 % CONFIDENCES.len())
+}
+
+/// Returns a text that the network signs: a log, the confirmation of an operation, or the result of a query.
+fn content(offset: Offset, word: &str) -> String {
+    let (kind, level) = rotation(offset);
+    let named = match kind {
+        0 => format!(r#""service":"dvp","chain_event":{{"confidence":"{}"}}"#, CONFIDENCES[level]),
+        1 => r#""service":"_crec","name":"OperationConfirmed""#.to_owned(),
+        _ => r#""service":"_crec","name":"ChainQuery""#.to_owned(),
+    };
+    signed_text(&format!(r#"{{"{word}":{offset},{named}}}"#))
+}
+
+/// Returns how many of the limits `latest`, `safe` and `finalized` an event passes in this form.
+pub(super) fn limits_passed(offset: Offset, form: Form) -> usize {
+    let original = match form {
+        Form::Notice => return if number(offset) % 2 == 1 { 0 } else { 3 },
+        Form::Duplicate(original, _) => original,
+        _ => offset,
+    };
+    let ((kind, step), (content, level)) = (rotation(offset), rotation(original));
+    let has_failed = step == 0;
+    match (kind, content) {
+        (0 | 2, 0) => level.max(1),
+        (0, _) | (2, 1) => 1,
+        (1, 1) if has_failed => 1,
+        (1, _) if has_failed => 3,
+        (1, 0) => step.min(level.max(1)),
+        (1, _) => step,
+        _ => 3,
+    }
+}
+
+/// Returns a notice about a wallet, or about an operation that is not confirmed yet.
+fn notice(offset: Offset, id: Option<EventId>) -> String {
+    if number(offset) % 2 == 1 {
+        return record_of(offset, id, "operation.status", "", r#"{"status":"accepted"}"#);
+    }
+    record_of(offset, id, "wallet.status", "", r#"{"status":"deployed"}"#)
+}
+
 /// Returns an event with a signed text. The types of signed events are used in rotation.
 fn signed(offset: Offset, id: Option<EventId>, text: &str, proof: &str) -> String {
-    let (kind, payload) = match number(offset) % 3 {
+    let (kind, step) = rotation(offset);
+    let (kind, payload) = match kind {
         0 => ("watcher.event", format!(r#"{{"verifiable_event":"{text}"}}"#)),
-        1 => ("operation.status", format!(r#"{{"status":"confirmed","verifiable_event":"{text}"}}"#)),
+        1 => ("operation.status", format!(r#"{{"status":"{}","verifiable_event":"{text}"}}"#, STEPS[step])),
         _ => ("query.status", format!(r#"{{"status":"completed","verifiable_result":"{text}"}}"#)),
     };
     record_of(offset, id, kind, proof, &payload)

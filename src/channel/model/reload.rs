@@ -8,6 +8,8 @@ use tokio::time::sleep;
 use crate::Channel;
 use crate::channel::settings::{LaneSettings, Plan};
 
+use record::Filter;
+
 use super::history::Reload;
 use super::sink::RecordingSink;
 use super::world::World;
@@ -15,7 +17,9 @@ use super::{RETRY, sink_name};
 
 /// Returns the settings of the lane with this number.
 pub(super) fn lane_settings(world: &Arc<World>, lane: usize) -> LaneSettings {
-    LaneSettings::new(&sink_name(lane), Arc::new(RecordingSink { world: world.clone(), lane }), RETRY)
+    let settings = LaneSettings::new(&sink_name(lane), Arc::new(RecordingSink { world: world.clone(), lane }), RETRY);
+    let filter = world.history.sinks[lane].min_confidence.map(|least| Arc::new(Filter::at_least(least)));
+    LaneSettings { filter, ..settings }
 }
 
 /// Changes the plan of a channel.

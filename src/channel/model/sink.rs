@@ -256,7 +256,7 @@ impl RecordingSink {
 
     fn take_one(&self, record: &Message) {
         let offset = record.offset();
-        if let Err(what) = self.world.is_deliverable(record) {
+        if let Err(what) = self.world.is_deliverable(self.lane, record) {
             self.fail(|| format!("received {offset}, {what}"));
         }
         let mut inner = self.world.lock();
@@ -300,12 +300,15 @@ impl RecordingSink {
 
 impl World {
     /// Checks that a lane may deliver this record, in this form, to its sink.
-    fn is_deliverable(&self, record: &Message) -> Result<(), &'static str> {
+    fn is_deliverable(&self, lane: usize, record: &Message) -> Result<(), &'static str> {
         let offset = record.offset();
         let at = self.offsets.binary_search(&offset).map_err(|_| "which does not exist")?;
         let first = self.history.start.and_then(|start| self.offsets.get(start));
         if first.is_some_and(|first| offset < *first) {
             return Err("from before the start");
+        }
+        if self.is_below_limit(lane, at) {
+            return Err("which has less confidence than the sink demands");
         }
         let is_renewed = record.record().event_id == Some(pool::renewed_id(offset));
         if is_renewed && self.lock().renewed_at(at).is_none_or(|since| Instant::now() < since) {

@@ -110,6 +110,9 @@ impl SinkPlan {
         if self.keeps {
             write!(f, ", keeps its position")?;
         }
+        if let Some(least) = self.min_confidence {
+            write!(f, ", receives events from {least:?} on")?;
+        }
         if self.unusable > 0 {
             write!(f, ", unusable {} times at the start", self.unusable)?;
         }

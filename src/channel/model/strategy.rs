@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use ledger::HISTORY;
 use ledger::testing::Write;
+use record::Confidence;
 
 use super::history::{
     Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, Restored, Run, SameId, SinkPlan,
@@ -176,9 +177,21 @@ fn sink() -> impl Strategy<Value = SinkPlan> {
         1 => (1_u64..300).prop_map(SinkTrouble::Hangs),
     ];
     let unusable = prop_oneof![6 => Just(0_usize), 1 => 1_usize..4];
-    (at_once, delays(3000), vec((0_usize..20, trouble), 0..4), unusable, any::<bool>()).prop_map(
-        |(at_once, delays, troubles, unusable, keeps)| SinkPlan { at_once, delays, troubles, unusable, keeps },
+    (at_once, delays(3000), vec((0_usize..20, trouble), 0..4), unusable, any::<bool>(), min_confidence()).prop_map(
+        |(at_once, delays, troubles, unusable, keeps, min_confidence)| SinkPlan {
+            at_once,
+            delays,
+            troubles,
+            unusable,
+            keeps,
+            min_confidence,
+        },
     )
+}
+
+fn min_confidence() -> impl Strategy<Value = Option<Confidence>> {
+    let some = prop_oneof![Just(Confidence::Latest), Just(Confidence::Safe), Just(Confidence::Finalized)];
+    weighted(0.4, some)
 }
 
 fn hidden() -> impl Strategy<Value = Vec<(usize, u64)>> {
