@@ -1,6 +1,7 @@
 //! Events are delivered completely, in order and once, to each sink whose filter accepts them.
 
 mod backlog;
+mod finality;
 mod identity;
 mod isolation;
 mod routing;

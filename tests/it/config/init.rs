@@ -166,7 +166,7 @@ async fn the_configuration_for_a_table_works_and_shows_how_to_query_it() {
     let (code, said) = init(directory.path(), &["--demo", "simulated.json", "--sink", "sqlite"]).await;
     assert!(code == Some(0) && said.contains("select time, type, name, status from events"), "{said}");
     let written = std::fs::read_to_string(directory.path().join("channeld.toml")).unwrap();
-    assert!(written.contains("type = \"sqlite\""), "{written}");
+    assert!(written.contains("type = \"sqlite\"") && !written.contains("min_confidence"), "{written}");
 }
 
 #[tokio::test]
@@ -183,4 +183,18 @@ async fn kafka_is_configured_if_built_in_and_refused_otherwise() {
         assert!(code == Some(78) && words.iter().all(|word| said.contains(word)), "{said}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the announcement alone");
     }
+}
+
+#[tokio::test]
+async fn a_webhook_gets_only_final_events_unless_the_operator_removes_the_line() {
+    let (_simulator, directory) = service().await;
+    let flags = ["--demo", "simulated.json", "--sink", "webhook", "--to", "https://hook.example/events", "--unchecked"];
+    let (code, said) = init(directory.path(), &flags).await;
+    assert_eq!(code, Some(0), "{said}");
+    let written = std::fs::read_to_string(directory.path().join("channeld.toml")).unwrap();
+    assert!(written.ends_with("filter.min_confidence = \"finalized\"\n"), "{written}");
+    let check = ["check", "--config", "channeld.toml"];
+    let mut checked = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    let checked = checked.args(check).current_dir(directory.path()).env_clear().output().await.unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }

@@ -80,11 +80,15 @@ async fn a_record_has_the_documented_form_and_keeps_the_services_bytes() {
             seen[0] += 1;
             assert_proved(&delivered, signed, &simulator);
             assert_eq!(delivered.decoded.as_ref().unwrap().get().as_bytes(), STANDARD.decode(signed).unwrap());
-            "channel channel_id offset event_id type time received verification decoded event"
+            let has_log = event["payload"]["verifiable_event"].is_string();
+            let confidence = if has_log { " confidence" } else { "" };
+            format!(
+                "channel channel_id offset event_id type time{confidence} network received verification decoded event"
+            )
         } else {
             seen[1] += 1;
             assert_eq!(delivered.verification, json!({"status": "unsigned", "covers": []}));
-            "channel channel_id offset event_id type time received verification event"
+            "channel channel_id offset event_id type time network received verification event".to_owned()
         };
         assert_eq!(delivered.names().join(" "), expected);
     }

@@ -14,6 +14,13 @@ use sink::is_built_in;
 /// The sink types that can be configured without further keys.
 const SINKS: [&str; 7] = ["file", "stdout", "webhook", "sqlite", "postgres", "nats", KAFKA];
 
+/// The lines for a webhook, behind which a program usually acts on the events.
+const FINALIZED: &str = "\
+# A valid proof does not mean that the chain keeps the event. Only events that are final, failures, and events that do not depend
+# on a block are sent. Remove this line to send all events.
+filter.min_confidence = \"finalized\"
+";
+
 const KAFKA: &str = "kafka";
 const BROKERS: &str = "brokers";
 
@@ -80,7 +87,8 @@ impl Sink {
             }
             Some((key, place)) => format!("{key} = {}\n", quoted(place)),
         };
-        format!("type = {}\n{place}", quoted(&self.kind))
+        let proposed = if self.kind == "webhook" { FINALIZED } else { "" };
+        format!("type = {}\n{place}{proposed}", quoted(&self.kind))
     }
 
     /// A command that shows the events in the sink. `None` for a type of sink that no common command can read.
