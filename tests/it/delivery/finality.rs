@@ -53,9 +53,9 @@ async fn none_below_the_limit_arrives_and_none_above_is_missing() {
 
     let admin = Admin::of(&mut daemon).await;
     let count = |sink: &str| format!(r#"channeld_events_without_confidence_total{{sink="{sink}"}}"#);
-    let is_counted = |answer: &Answered| {
-        ["safe", "last"].iter().all(|sink| value(&answer.text, &count(sink)) == Some(without as f64))
-    };
+    let expected = f64::from(u32::try_from(without).unwrap());
+    let is_counted =
+        |answer: &Answered| ["safe", "last"].iter().all(|sink| value(&answer.text, &count(sink)) == Some(expected));
     let answer = admin.until(&mut daemon, "/metrics", "the events without a confidence are counted", is_counted).await;
     assert_eq!(value(&answer.text, &count("file")), Some(0.0));
     let done = |answer: &Answered| {
