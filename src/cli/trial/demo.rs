@@ -261,6 +261,7 @@ impl ScreenSink {
             kind: "not delivered".to_owned(),
             what: reason.clone(),
             proof: String::new(),
+            confidence: String::new(),
         };
         let lines = lock(&self.shown).layout.lines(&EventLine { parts, is_late: false });
         // The error is ignored: if the output is closed, the next delivery notices.
