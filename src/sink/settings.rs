@@ -238,6 +238,8 @@ pub struct PostgresSettings {
     pub table: String,
     /// Whether missing tables and columns are created.
     pub create: bool,
+    /// Whether a second table has one row for each operation.
+    pub operations: bool,
     /// The kind of full-text search.
     pub search: Search,
     /// The PostgreSQL channel that is notified of each transaction. `None` for no notification.
@@ -251,6 +253,8 @@ pub struct SqliteSettings {
     pub path: PathBuf,
     /// The name of the table: an identifier that needs no escaping.
     pub table: String,
+    /// Whether a second table has one row for each operation.
+    pub operations: bool,
     /// The kind of full-text search.
     pub search: Search,
     /// If set, rows that were written longer ago than this are deleted.

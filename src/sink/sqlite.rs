@@ -24,6 +24,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 
 use super::settings::SqliteSettings;
 use super::table::{Row, next_rows, with_size};
@@ -32,6 +33,7 @@ use super::{
 };
 use crate::system::early_ack;
 use proof::event::{ChannelId, EventKey};
+use record::Message;
 use telemetry::metrics::UpkeepFailures;
 
 mod database;
@@ -129,14 +131,16 @@ impl Sink for Sqlite {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let messages = delivery.messages;
         let writer = self.writer().map_err(|error| Undelivered::after(0, error))?;
-        let mut next = next_rows(messages, 0, ROWS, Row::of).await;
+        let has_operations = self.settings.operations;
+        let make = |message: &Message, delivered: Timestamp| Row::of(message, delivered, has_operations);
+        let mut next = next_rows(messages, 0, ROWS, make).await;
         let mut after = delivery.after;
         while let Some((place, rows)) = next {
             let through = delivery.through_part(&place);
             let (lane, epoch) = (delivery.lane.clone(), delivery.epoch);
             let work = Work::Deliver { lane, epoch, after, through, rows };
             // The next part is made while this one is written.
-            let making = next_rows(messages, place.end, ROWS, Row::of);
+            let making = next_rows(messages, place.end, ROWS, make);
             let (written, made) = tokio::join!(writer.carry_out(work), making);
             written.map_err(|Undelivered { delivered, error, .. }| {
                 with_size(Undelivered::after(place.start + delivered, error), messages)

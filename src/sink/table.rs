@@ -18,9 +18,12 @@ use proof::event::Offset;
 use proof::verify::Hash;
 use record::{Confidence, Facts, Field, Message, Record};
 
+pub(super) mod operations;
 pub(super) mod probe;
 #[cfg(test)]
 mod tests;
+
+use operations::Operation;
 
 /// After making rows of this many bytes, the task yields to other tasks. Making rows of this size takes two or three
 /// milliseconds.
@@ -97,10 +100,7 @@ pub(super) const COLUMNS: &[Column] = &[
     in_search("source", CellKind::Text, |of| of.fact(Field::Address)),
     in_search("service", CellKind::Text, |of| of.fact(Field::Service)),
     in_search("network", CellKind::Text, |of| of.fact(Field::ChainSelector)),
-    optional("time", CellKind::Time, |of| {
-        let second = of.record.time.filter(|second| *second >= EARLIEST);
-        second.and_then(|second| Timestamp::from_second(second).ok()).map_or(Cell::Null, Cell::Time)
-    }),
+    optional("time", CellKind::Time, |of| time(of.record).map_or(Cell::Null, Cell::Time)),
     optional("received", CellKind::Time, |of| of.record.received.map_or(Cell::Null, Cell::Time)),
     needed("delivered", CellKind::Time, |of| Cell::Time(of.delivered)),
     in_search("status", CellKind::Text, |of| of.fact(Field::Status)),
@@ -134,9 +134,25 @@ pub(super) enum Cell {
     Hash(Hash),
 }
 
-/// A row, in the order of [`COLUMNS`].
+impl Cell {
+    /// The approximate size in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Json(json) => json.len(),
+            _ => 32,
+        }
+    }
+}
+
+/// The row of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row(pub(super) Vec<Cell>);
+pub(super) struct Row {
+    /// In the order of [`COLUMNS`].
+    pub(super) cells: Vec<Cell>,
+    /// What the event says about an operation, if the sink has a table of operations.
+    pub(super) operation: Option<Box<Operation>>,
+}
 
 struct RowSource<'a> {
     message: &'a Message,
@@ -146,11 +162,13 @@ struct RowSource<'a> {
 }
 
 impl Row {
-    /// The row of a message that is written at `delivered`.
-    pub(super) fn of(message: &Message, delivered: Timestamp) -> Self {
+    /// The row of a message that is written at `delivered`. `has_operations` says whether the sink has a table of operations.
+    pub(super) fn of(message: &Message, delivered: Timestamp, has_operations: bool) -> Self {
         let record = message.record();
         let source = RowSource { message, record, facts: record.facts(), delivered };
-        Self(COLUMNS.iter().map(|column| (column.cell)(&source)).collect())
+        let cells = COLUMNS.iter().map(|column| (column.cell)(&source)).collect();
+        let operation = has_operations.then(|| Operation::of(record, delivered)).flatten();
+        Self { cells, operation: operation.map(Box::new) }
     }
 }
 
@@ -161,7 +179,7 @@ pub(super) async fn next_rows(
     messages: &[Message],
     made: usize,
     most: usize,
-    make: fn(&Message, Timestamp) -> Row,
+    make: impl Fn(&Message, Timestamp) -> Row,
 ) -> Option<(Range<usize>, Vec<Row>)> {
     let place = made..messages.len().min(made + most);
     let (mut rows, mut bytes) = (Vec::with_capacity(place.len()), 0);
@@ -186,6 +204,12 @@ impl RowSource<'_> {
         let id = self.facts.get(field).and_then(|text| Uuid::try_parse(text).ok());
         id.map_or(Cell::Null, Cell::Id)
     }
+}
+
+/// The time of an event, if databases can store it.
+fn time(record: &Record) -> Option<Timestamp> {
+    let second = record.time.filter(|second| *second >= EARLIEST)?;
+    Timestamp::from_second(second).ok()
 }
 
 /// A text. A NUL, which databases do not accept, is replaced by its JSON escape.

@@ -85,3 +85,27 @@ fn notice(channel: &ChannelRef, offset: i64, id: &str, payload: &str) -> Message
         other => panic!("a notice is {}", other.name()),
     }
 }
+
+/// The record of a notice about an operation. `members` are further members of its payload, each after a comma. The channel is
+/// `channel(1)`.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) fn record_of_operation(number: i64, operation: &str, status: &str, members: &str) -> Message {
+    let payload = format!(r#"{{"operation_id":"{operation}","status":"{status}"{members}}}"#);
+    let mut record = record::testing::notice("operation.status", &payload);
+    (record.channel, record.offset) = (channel(1), offset(number));
+    Message::new(&Arc::new(record), &Shape::default())
+}
+
+/// All orders of these items.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) fn orders<T: Clone>(items: &[T]) -> Vec<Vec<T>> {
+    let Some((first, others)) = items.split_first() else { return vec![Vec::new()] };
+    let inserted = |order: Vec<T>| {
+        (0..=order.len()).map(move |at| {
+            let mut order = order.clone();
+            order.insert(at, first.clone());
+            order
+        })
+    };
+    orders(others).into_iter().flat_map(inserted).collect()
+}

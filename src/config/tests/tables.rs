@@ -11,12 +11,12 @@ const SQLITE: &str = "[sinks.local]\ntype = \"sqlite\"\npath = \"/var/lib/channe
 fn a_table_needs_only_its_location() {
     let config = load(&format!("{GOOD}{POSTGRES}{SQLITE}"), &[]).expect("both");
     let SinkSettings::Postgres(settings) = &config.sinks["warehouse"].settings else { panic!("another type") };
-    let PostgresSettings { server, schema, table, create, search, notify } = &**settings;
+    let PostgresSettings { server, schema, table, create, operations, search, notify } = &**settings;
     assert_eq!((&*server.place(), &**schema, &**table), ("warehouse on db.internal", "public", "events"));
-    assert_eq!((*create, *search, notify), (true, Search::None, &None));
+    assert_eq!((*create, *operations, *search, notify), (true, false, Search::None, &None));
     let SinkSettings::Sqlite(settings) = &config.sinks["local"].settings else { panic!("another type") };
-    let SqliteSettings { table, search, keep_for, keep_size, .. } = settings;
-    assert_eq!((&**table, *search, *keep_for, *keep_size), ("events", Search::None, None, None));
+    let SqliteSettings { table, operations, search, keep_for, keep_size, .. } = settings;
+    assert_eq!((&**table, *operations, *search, *keep_for, *keep_size), ("events", false, Search::None, None, None));
     for sink in config.sinks.values() {
         let shown = format!("{:?} {:?}", sink.shown(), sink.settings);
         assert!(!shown.contains("pass@") && !shown.contains(":pass"), "{shown}");

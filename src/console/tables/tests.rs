@@ -46,7 +46,8 @@ pub(crate) fn table(directory: &Path, search: Search, rows: i64) -> Table {
             .unwrap();
     }
     transaction.commit().unwrap();
-    let settings = SqliteSettings { path, table: "events".to_owned(), search, keep_for: None, keep_size: None };
+    let settings =
+        SqliteSettings { path, table: "events".to_owned(), operations: false, search, keep_for: None, keep_size: None };
     Table { sink: "local".to_owned(), search, backend: Box::new(Sqlite { settings }), sample: Mutex::default() }
 }
 
@@ -210,6 +211,7 @@ async fn reading_writes_nothing_and_missing_tables_are_reported() {
     let settings = SqliteSettings {
         path: directory.path().join("none.db"),
         table: "events".to_owned(),
+        operations: false,
         search: Search::None,
         keep_for: None,
         keep_size: None,

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use jiff::Timestamp;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use crate::table::{COLUMNS, Cell, CellKind, Row};
+use crate::table::{COLUMNS, Cell, CellKind, Row, operations};
 use record::Message;
 
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -18,8 +18,8 @@ const EPOCH: i64 = 946_684_800_000_000;
 const DIGITS: (i64, i64) = (131_072, 16_383);
 
 /// A row, without JSON that `jsonb` refuses.
-pub(super) fn row(message: &Message, delivered: Timestamp) -> Row {
-    let mut row = Row::of(message, delivered);
+pub(super) fn row(message: &Message, delivered: Timestamp, has_operations: bool) -> Row {
+    let mut row = Row::of(message, delivered, has_operations);
     for (_, cell) in json(&mut row) {
         if matches!(cell, Cell::Json(text) if jsonb_refuses(text)) {
             *cell = Cell::Null;
@@ -35,32 +35,42 @@ pub(super) fn forgo_json(row: &mut Row) -> bool {
 }
 
 fn json(row: &mut Row) -> impl Iterator<Item = (&'static crate::table::Column, &mut Cell)> {
-    COLUMNS.iter().zip(&mut row.0).filter(|(column, _)| column.kind == CellKind::Json)
+    COLUMNS.iter().zip(&mut row.cells).filter(|(column, _)| column.kind == CellKind::Json)
 }
 
 /// The approximate size of a row in bytes.
 pub(super) fn bytes(row: &Row) -> usize {
-    let bytes = |cell: &Cell| match cell {
-        Cell::Text(text) => text.len(),
-        Cell::Json(json) => json.len(),
-        _ => 32,
-    };
-    row.0.iter().map(bytes).sum()
+    let operation = row.operation.as_ref().map_or(0, |operation| operation.bytes());
+    row.cells.iter().map(Cell::bytes).sum::<usize>() + operation
 }
 
 pub(super) fn columns(rows: &[Row]) -> Vec<(Vec<&Cell>, Type)> {
     let column = |(at, column): (usize, &crate::table::Column)| {
-        let kind = match column.kind {
-            CellKind::Id => Type::UUID_ARRAY,
-            CellKind::Number => Type::INT8_ARRAY,
-            // The statement parses the JSON.
-            CellKind::Text | CellKind::Json => Type::TEXT_ARRAY,
-            CellKind::Time => Type::TIMESTAMPTZ_ARRAY,
-            CellKind::Hash => Type::BYTEA_ARRAY,
-        };
-        (rows.iter().map(|row| &row.0[at]).collect(), kind)
+        (rows.iter().map(|row| &row.cells[at]).collect(), array_of(column.kind))
     };
     COLUMNS.iter().enumerate().map(column).collect()
+}
+
+/// The columns of the operations that these rows concern.
+pub(super) fn operation_columns(rows: &[Row]) -> Vec<(Vec<Cell>, Type)> {
+    let mut columns: Vec<_> = operations::COLUMNS.iter().map(|column| (Vec::new(), array_of(column.kind))).collect();
+    for operation in operations::merged(rows) {
+        for ((column, _), cell) in columns.iter_mut().zip(operation.cells()) {
+            column.push(cell);
+        }
+    }
+    columns
+}
+
+fn array_of(kind: CellKind) -> Type {
+    match kind {
+        CellKind::Id => Type::UUID_ARRAY,
+        CellKind::Number => Type::INT8_ARRAY,
+        // The statement parses the JSON.
+        CellKind::Text | CellKind::Json => Type::TEXT_ARRAY,
+        CellKind::Time => Type::TIMESTAMPTZ_ARRAY,
+        CellKind::Hash => Type::BYTEA_ARRAY,
+    }
 }
 
 /// The type is not checked, because each kind of cell occurs only in columns of its type.

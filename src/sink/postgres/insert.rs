@@ -59,6 +59,8 @@ pub(super) async fn insert(
         (&waits as _, Type::BOOL),
     ];
     parameters.extend(columns.iter().map(|(column, kind)| (column as _, kind.clone())));
+    let operations = if settings.operations { cells::operation_columns(rows) } else { Vec::new() };
+    parameters.extend(operations.iter().map(|(column, kind)| (column as _, kind.clone())));
     if let Some(notified) = &settings.notify {
         parameters.extend([(notified as _, Type::TEXT), (&note as _, Type::TEXT)] as [Parameter<'_>; 2]);
     }

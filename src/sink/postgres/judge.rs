@@ -32,11 +32,16 @@ impl Judge<'_> {
     /// Tries a made-up row, other rows of the delivery, and a copy of an existing row, until the table accepts one.
     async fn other_content(&self, rows: &[Row], at: usize) -> Result<OtherContent, StatementRefusal> {
         let (mut tried, made_up) = (OtherContent::Untried, probe::made_up(&rows[at]));
-        for row in std::iter::once(&made_up).chain(others(at + 1..rows.len()).map(|other| &rows[other])) {
-            tried = tried.max(Box::pin(self.rolled_back(self.insert(row))).await?);
+        let others = others(at + 1..rows.len()).map(|other| &rows[other]);
+        let others = others.filter(|other| probe::is_comparable(&rows[at], other));
+        for row in std::iter::once(&made_up).chain(others) {
+            tried = tried.max(self.rolled_back(self.insert(row)).await?);
             if tried == OtherContent::Accepted {
                 return Ok(tried);
             }
+        }
+        if !probe::is_copy_comparable(&rows[at]) {
+            return Ok(tried);
         }
         Ok(tried.max(self.rolled_back(self.copy(&rows[at])).await?))
     }

@@ -1,5 +1,6 @@
 -- The state of the database and of the tables. $1 is the schema. $2 and $3 are the qualified, quoted names of the table and of
--- the table with the positions. $4 is the expression for an event's id in the unique index.
+-- the table with the positions. $4 is the expression for an event's id in the unique index. $5 is the qualified, quoted name of the
+-- table of operations, or null.
 with named as (
     select to_regnamespace(quote_ident($1)) as schema
 ), permitted as (
@@ -7,7 +8,8 @@ with named as (
 ), found as (
     -- Without the right to use the schema, these functions would fail.
     select schema, may_use, case when may_use then to_regclass($2) end as events,
-        case when may_use then to_regclass($3) end as progress
+        case when may_use then to_regclass($3) end as progress,
+        case when may_use then to_regclass($5) end as operations
     from permitted
 ), seen as (
 select current_setting('server_version') as version,
@@ -27,11 +29,11 @@ select current_setting('server_version') as version,
             else 'another object'
         end)
         from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where c.oid in (events, progress) and c.relkind not in ('r', 'p')
+        where c.oid in (events, progress, operations) and c.relkind not in ('r', 'p')
     ) as not_tables,
     array(
         select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where c.oid in (events, progress) and c.relpersistence = 'u'
+        where c.oid in (events, progress, operations) and c.relpersistence = 'u'
     ) as unlogged,
     coalesce((
         select array_agg(attname::text) from pg_attribute
@@ -56,9 +58,15 @@ select current_setting('server_version') as version,
         ) = '{channel_id,event_offset}'
     ) as old_keys,
     progress is not null as has_progress,
+    coalesce((
+        select array_agg(attname::text) from pg_attribute
+        where attrelid = operations and attnum > 0 and not attisdropped
+    ), '{}') as operation_columns,
     coalesce(has_table_privilege(events::oid, 'select') and has_table_privilege(events::oid, 'insert'), true)
         and coalesce(has_table_privilege(progress::oid, 'select') and has_table_privilege(progress::oid, 'insert')
-            and has_table_privilege(progress::oid, 'update'), true) as may_write,
+            and has_table_privilege(progress::oid, 'update'), true)
+        and coalesce(has_table_privilege(operations::oid, 'select') and has_table_privilege(operations::oid, 'insert')
+            and has_table_privilege(operations::oid, 'update'), true) as may_write,
     -- The schema of the extension, which may be outside the search path.
     (
         select quote_ident(n.nspname) from pg_extension e join pg_namespace n on n.oid = e.extnamespace

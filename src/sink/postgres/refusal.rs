@@ -88,7 +88,7 @@ pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &
             "give each column that you have added to the table a default, or let it be null"
         }
         SqlState::INSUFFICIENT_PRIVILEGE => {
-            "the role needs select and insert on the table, and select, insert and update on its _progress table \
+            "the role needs select and insert on the table, and select, insert and update on its _progress and _operations tables \
              (`channeld check --connect` prints the SQL), and the policies of the table must allow the row"
         }
         SqlState::DISK_FULL => return SinkError::unusable(message("make room at the server")).into(),

@@ -97,7 +97,9 @@ async fn deliver(connection: &Borrowed<'_>, sample: &Delivery<'_>) -> Result<(),
 
 /// Inserts the rows of a delivery, without JSON that the server refuses.
 async fn write(connection: &Borrowed<'_>, delivery: &Delivery<'_>) -> Result<(), SinkError> {
-    let mut rows: Vec<_> = delivery.messages.iter().map(|message| cells::row(message, Timestamp::now())).collect();
+    let has_operations = connection.pool.settings.operations;
+    let row = |message| cells::row(message, Timestamp::now(), has_operations);
+    let mut rows: Vec<_> = delivery.messages.iter().map(row).collect();
     loop {
         connection.execute("savepoint rows").await?;
         match write_once(connection, delivery, &rows).await {

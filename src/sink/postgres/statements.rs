@@ -1,7 +1,7 @@
 //! The statements over the tables.
 
 use crate::settings::PostgresSettings;
-use crate::table::{COLUMNS, CellKind, NO_ID, joined, names, probe, progress, quoted};
+use crate::table::{COLUMNS, CellKind, NO_ID, joined, names, operations, probe, progress, quoted};
 
 /// How many parameters of an insert precede the parameters of the columns.
 const BEFORE: usize = 6;
@@ -13,7 +13,7 @@ const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg
 /// The statements. `$1` and `$2` are the channel and the sink, except in `copy`, `oldest` and `holds`.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Moves the lane from position `$5` to `$3` under epoch `$4`, and writes rows. `$6` determines whether the commit waits
+    /// Moves the lane from position `$5` to `$3` under epoch `$4`, writes rows, and merges operations. `$6` determines whether the commit waits
     /// for the disk. Returns the number of lanes that were moved, and the server process that executed the statement.
     pub(super) insert: String,
     /// Copies a row of channel `$1`, with the values of [`probe::changed`] from `$2` on. Only for a transaction that is rolled
@@ -46,6 +46,12 @@ impl PostgresSettings {
         format!("{}.{}", quoted(&self.schema), quoted(&progress(&self.table)))
     }
 
+    /// The qualified name of the table of operations, quoted for SQL, if the sink has one.
+    pub(super) fn operations(&self) -> Option<String> {
+        let name = operations::table(&self.table);
+        self.operations.then(|| format!("{}.{}", quoted(&self.schema), quoted(&name)))
+    }
+
     /// The qualified name of the table with the positions of lanes, for messages.
     pub(super) fn progress_name(&self) -> String {
         format!("{}.{}", self.schema, progress(&self.table))
@@ -56,13 +62,24 @@ impl Statements {
     pub(super) fn of(settings: &PostgresSettings) -> Self {
         let (table, progress, key) = (settings.quoted(), settings.progress(), key());
         let names = names();
-        let arrays = joined((1..=COLUMNS.len()).map(|number| format!("${}", BEFORE + number)), ", ");
+        let arrays =
+            |before: usize, count: usize| joined((1..=count).map(|number| format!("${}", before + number)), ", ");
         let values = COLUMNS.iter().map(|column| {
             let cast = if column.kind == CellKind::Json { "::jsonb" } else { "" };
             format!("given.{}{cast}", quoted(column.name))
         });
         let values = joined(values, ", ");
-        let [notified, note] = [1, 2].map(|number| BEFORE + COLUMNS.len() + number);
+        let (rows, mut parameters) = (arrays(BEFORE, COLUMNS.len()), BEFORE + COLUMNS.len());
+        let merged = match settings.operations() {
+            Some(table) => {
+                let (names, arrays) = (operations::names(), arrays(parameters, operations::COLUMNS.len()));
+                parameters += operations::COLUMNS.len();
+                let source = format!("select {names} from lane, unnest({arrays}) as given ({names})");
+                format!(", merged as ({})", operations::upsert(&table, &source))
+            }
+            None => String::new(),
+        };
+        let [notified, note] = [1, 2].map(|number| parameters + number);
         let notify = match settings.notify {
             Some(_) => format!(", (select pg_notify(${notified}, ${note}) from written limit 1)"),
             None => String::new(),
@@ -86,8 +103,8 @@ impl Statements {
                 "with lane as (update {progress} as p set through = greatest(p.through, $3), epoch = $4 \
                  where {lane} and {in_force} and p.through is not distinct from $5::bigint returning 1), \
                  written as (insert into {table} ({names}) \
-                 select {values} from lane, unnest({arrays}) as given ({names}) \
-                 on conflict ({key}) do nothing returning 1) \
+                 select {values} from lane, unnest({rows}) as given ({names}) \
+                 on conflict ({key}) do nothing returning 1){merged} \
                  select (select count(*) from lane), {BACKEND}, \
                  case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}"
             ),

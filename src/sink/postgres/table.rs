@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use super::cells::Parameter;
 use super::statements::{identity, key};
 use crate::settings::{PostgresSettings, Search};
-use crate::table::{COLUMNS, CellKind, Column, identity_index, joined, lacking, quoted, searched};
+use crate::table::{COLUMNS, CellKind, Column, identity_index, joined, lacking, operations, quoted, searched};
 use net::postgres::{DatabaseError, EarlyAck, advice_on_standby, answered};
 
 /// The column for the full-text search.
@@ -43,6 +43,8 @@ pub(super) struct DatabaseProperties {
     /// The SQL that drops the keys of older versions, in which the offset alone identified an event.
     old_keys: Vec<String>,
     has_progress: bool,
+    /// Empty if the table of operations does not exist, or the sink has none.
+    operation_columns: Vec<String>,
     may_write: bool,
     /// The schema of the extension for trigrams, quoted for SQL. `None` if the database does not have the extension.
     trigrams: Option<String>,
@@ -65,13 +67,14 @@ impl SchemaChanges {
 
 impl DatabaseProperties {
     pub(super) async fn look(client: &Client, settings: &PostgresSettings) -> Result<Self, DatabaseError> {
-        let (table, progress) = (settings.quoted(), settings.progress());
+        let (table, progress, operations) = (settings.quoted(), settings.progress(), settings.operations());
         let id = identity("event_id");
-        let names: [Parameter<'_>; 4] = [
+        let names: [Parameter<'_>; 5] = [
             (&settings.schema as _, Type::TEXT),
             (&table as _, Type::TEXT),
             (&progress as _, Type::TEXT),
             (&id as _, Type::TEXT),
+            (&operations as _, Type::TEXT),
         ];
         let rows = answered(client.query_typed(include_str!("look.sql"), &names)).await?;
         let row = rows.first().expect("a query without a table gives one row");
@@ -99,8 +102,7 @@ impl DatabaseProperties {
         }
         let missing = SchemaChanges { made: self.statements(settings), dropped: self.old_keys.join(" ") };
         let (table, sql) = (settings.quoted(), missing.all());
-        let foreign = lacking(&self.columns).find(|column| column.is_needed && !self.columns.is_empty());
-        if let Some(Column { name, .. }) = foreign {
+        if let Some((table, name)) = self.foreign(settings) {
             return Err(format!(
                 "table {table} has no column {name}: it does not belong to channeld, or was changed; choose another name in {at}.table, or \
                  rename that table"
@@ -112,7 +114,8 @@ impl DatabaseProperties {
                 "table {table} is missing or incomplete, and {at}.create is false: run: {sql} {grants}"
             ));
         }
-        if !sql.is_empty() && !self.may_create && self.columns.is_empty() {
+        let is_created = self.columns.is_empty() || self.lacks_operations(settings);
+        if !sql.is_empty() && !self.may_create && is_created {
             let (role, schema) = (&self.role, &settings.schema);
             return Err(format!(
                 "role {role} may not create tables in schema {schema}: as its owner run: {sql} {grants}"
@@ -122,6 +125,20 @@ impl DatabaseProperties {
             return Err(format!("role {} may not write to table {table}: as its owner run: {grants}", self.role));
         }
         Ok(missing)
+    }
+
+    /// A table that belongs to another program, and a column that it does not have.
+    fn foreign(&self, settings: &PostgresSettings) -> Option<(String, &'static str)> {
+        let needed = lacking(&self.columns).find(|column| column.is_needed && !self.columns.is_empty());
+        if let Some(Column { name, .. }) = needed {
+            return Some((settings.quoted(), name));
+        }
+        let table = settings.operations().filter(|_| !self.operation_columns.is_empty())?;
+        operations::lacking(&self.operation_columns).map(|name| (table, name))
+    }
+
+    fn lacks_operations(&self, settings: &PostgresSettings) -> bool {
+        settings.operations && self.operation_columns.is_empty()
     }
 
     fn statements(&self, settings: &PostgresSettings) -> String {
@@ -149,6 +166,10 @@ impl DatabaseProperties {
                  primary key (channel_id, sink)) with (fillfactor = 20);",
                 settings.progress()
             ));
+        }
+        if let Some(table) = settings.operations().filter(|_| self.lacks_operations(settings)) {
+            let columns = operations::definitions(CellKind::postgres);
+            statements.push(format!("create table if not exists {table} ({columns}) with (fillfactor = 50);"));
         }
         statements.join(" ")
     }
@@ -195,16 +216,21 @@ impl DatabaseProperties {
 
     fn grants(&self, settings: &PostgresSettings) -> String {
         let (role, schema) = (&self.role, quoted(&settings.schema));
-        let (table, progress) = (settings.quoted(), settings.progress());
+        let table = settings.quoted();
+        let updated = [Some(settings.progress()), settings.operations()].into_iter().flatten();
+        let updated = joined(updated, ", ");
         format!(
             "grant usage on schema {schema} to {role}; grant select, insert on {table} to {role}; \
-             grant select, insert, update on {progress} to {role};"
+             grant select, insert, update on {updated} to {role};"
         )
     }
 
     /// Describes the state for an operator. `missing` is the SQL that the daemon will run when it starts.
     pub(super) fn said(&self, settings: &PostgresSettings, missing: &str) -> String {
-        let table = format!("{}.{}", settings.schema, settings.table);
+        let mut table = format!("{}.{}", settings.schema, settings.table);
+        if settings.operations {
+            table = format!("{table} (with {}.{})", settings.schema, operations::table(&settings.table));
+        }
         let state = match (missing.is_empty(), self.columns.is_empty()) {
             (true, _) => "is there".to_owned(),
             (false, true) => "will be created".to_owned(),

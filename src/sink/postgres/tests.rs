@@ -33,7 +33,7 @@ fn json_is_left_out_only_if_jsonb_refuses_it() {
 fn row_of(bytes: usize) -> Row {
     let mut cells = vec![Cell::Null; COLUMNS.len()];
     cells[0] = Cell::Json(Bytes::from(vec![b'x'; bytes]));
-    Row(cells)
+    Row { cells, operation: None }
 }
 
 #[test]
@@ -49,6 +49,7 @@ fn settings(search: Search) -> PostgresSettings {
         schema: "public".to_owned(),
         table: "events".to_owned(),
         create: true,
+        operations: false,
         search,
         notify: None,
     }
@@ -60,7 +61,7 @@ fn database(differences: Value) -> DatabaseProperties {
         "version": "15.8", "is_read_only": false, "encoding": "UTF8", "is_never_synced": false,
         "commits_asynchronously": false, "role": "channeld", "has_lz4": true, "has_schema": true, "may_use": true,
         "may_create": true, "not_tables": [], "unlogged": [], "columns": [], "has_key": false, "old_keys": [],
-        "has_progress": false, "may_write": true, "trigrams": null,
+        "has_progress": false, "operation_columns": [], "may_write": true, "trigrams": null,
     }) else {
         unreachable!("it is an object")
     };
@@ -88,6 +89,29 @@ fn what_is_not_a_table_or_not_permitted_is_refused_before_anything_is_changed() 
         let said = database(differences).missing(&settings(Search::None), "sinks.w").err().unwrap();
         assert!(said.contains(words), "{said}");
     }
+}
+
+#[test]
+fn the_table_of_operations_is_created_and_granted_only_if_the_settings_name_it() {
+    let with = PostgresSettings { operations: true, ..settings(Search::None) };
+    let existing: Vec<_> = COLUMNS.iter().map(|column| column.name).collect();
+    let table = json!({"columns": existing, "has_key": true, "has_progress": true});
+    let made = |settings: &PostgresSettings| database(table.clone()).missing(settings, "sinks.w").unwrap().made;
+    assert_eq!(made(&settings(Search::None)), "");
+    let created = made(&with);
+    assert!(created.starts_with("create table if not exists \"public\".\"events_operations\" ("), "{created}");
+
+    let mut refused = table;
+    refused["may_create"] = false.into();
+    let said = database(refused.clone()).missing(&with, "sinks.w").unwrap_err();
+    let granted =
+        "grant select, insert, update on \"public\".\"events_progress\", \"public\".\"events_operations\" to channeld";
+    assert!(said.contains("may not create tables") && said.contains(&created) && said.contains(granted), "{said}");
+    refused["operation_columns"] = json!(["operation_id"]);
+    let said = database(refused).missing(&with, "sinks.w").unwrap_err();
+    assert!(said.contains("table \"public\".\"events_operations\" has no column channel_id"), "{said}");
+    let said = database(json!({})).said(&with, "");
+    assert!(said.contains("table public.events (with public.events_operations) is there"), "{said}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::{MaybeDone, maybe_done};
+use jiff::Timestamp;
 use tokio_postgres::Error;
 
 use super::cells;
@@ -32,6 +33,7 @@ use crate::table::{Row, displaced, next_rows, overtaken};
 use crate::{Delivery, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
+use record::Message;
 
 /// Rows that were sent, and the statement that writes them.
 struct SentRows<F: Future> {
@@ -64,9 +66,9 @@ impl<'a> Writer<'a> {
     pub(super) async fn write(mut self) -> Result<(), Undelivered> {
         let (connection, delivery) = (self.connection, self.delivery);
         let (mut last, mut made): (Option<SentRows<_>>, _) = (None, 0);
-        while let Some((place, rows)) =
-            next_rows(delivery.messages, made, connection.pool.effort.rows(), cells::row).await
-        {
+        let has_operations = connection.pool.settings.operations;
+        let make = |message: &Message, delivered: Timestamp| cells::row(message, delivered, has_operations);
+        while let Some((place, rows)) = next_rows(delivery.messages, made, connection.pool.effort.rows(), make).await {
             made = place.end;
             let is_apart = pieces(&rows).len() > 1;
             if let Some(before) = last.take_if(|SentRows { step, .. }| is_apart || step.position() == step.after) {

@@ -15,13 +15,18 @@ impl Statements {
     pub(super) fn other_content(&self, connection: &mut Connection, work: &Work) -> Result<OtherContent, SqliteError> {
         let Work::Deliver { lane, epoch, after, through, rows } = work else { return Ok(OtherContent::Refused) };
         let (mut tried, made_up) = (OtherContent::Untried, probe::made_up(&rows[0]));
-        for row in std::iter::once(&made_up).chain(others(1..rows.len()).map(|other| &rows[other])) {
+        let others = others(1..rows.len()).map(|other| &rows[other]);
+        let others = others.filter(|other| probe::is_comparable(&rows[0], other));
+        for row in std::iter::once(&made_up).chain(others) {
             let (lane, rows) = (lane.clone(), vec![row.clone()]);
             let probe = Work::Deliver { lane, epoch: *epoch, after: *after, through: *through, rows };
             tried = tried.max(rolled_back(connection, |connection| self.carry_out(connection, &probe).map(|_| true))?);
             if tried == OtherContent::Accepted {
                 return Ok(tried);
             }
+        }
+        if !probe::is_copy_comparable(&rows[0]) {
+            return Ok(tried);
         }
         let channel = lane.channel.id.to_string();
         let copied = rolled_back(connection, |connection| {

@@ -40,7 +40,7 @@ impl Work {
         let rest = rows.split_off(count);
         // The only number in a row is the offset of its event.
         let offset = |cell: &Cell| if let Cell::Number(offset) = cell { Offset::new(*offset) } else { None };
-        let first = rows.last().and_then(|row| row.0.iter().find_map(offset)).unwrap_or(*through);
+        let first = rows.last().and_then(|row| row.cells.iter().find_map(offset)).unwrap_or(*through);
         let through = std::mem::replace(through, first);
         Some(Self::Deliver { lane: lane.clone(), epoch: *epoch, after: (*after).max(Some(first)), through, rows: rest })
     }
@@ -138,11 +138,15 @@ impl Statements {
     fn insert(&self, connection: &Connection, rows: &[Row]) -> Result<(), SqliteError> {
         let mut insert = connection.prepare(&self.insert)?;
         let mut index = self.index.as_ref().map(|index| connection.prepare(index)).transpose()?;
+        let mut merge = self.merge.as_ref().map(|merge| connection.prepare(merge)).transpose()?;
         for (before, row) in rows.iter().enumerate() {
             let failed = |error| SqliteError::Sqlite(error, Some(before));
-            let inserted = insert.execute(params_from_iter(&row.0)).map_err(failed)?;
+            let inserted = insert.execute(params_from_iter(&row.cells)).map_err(failed)?;
             if let Some(index) = index.as_mut().filter(|_| inserted > 0) {
                 index.execute([connection.last_insert_rowid()]).map_err(failed)?;
+            }
+            if let (Some(merge), Some(operation)) = (&mut merge, &row.operation) {
+                merge.execute(params_from_iter(operation.cells())).map_err(failed)?;
             }
         }
         Ok(())

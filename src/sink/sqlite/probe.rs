@@ -19,7 +19,7 @@ use super::read::read;
 use super::schema::{self, Statements, columns, lacking};
 use super::{SqliteSettings, files, key};
 use crate::system::{directory_of, target_of};
-use crate::table::Row;
+use crate::table::{Row, operations};
 use crate::{LaneRef, Recorded, SinkError};
 use record::{Message, Record, Shape};
 
@@ -50,15 +50,28 @@ pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
         if found.is_empty() {
             return Ok(format!("it exists ({size}), and table {table} will be created"));
         }
+        let operations = table_of_operations(connection, settings)?;
         let is_current = key::old(connection, table)?.is_empty();
         let replaced = if is_current { "" } else { "; its key will be replaced" };
         Ok(match lacking(&found, settings)?.len() {
-            0 => format!("it exists ({size}), with table {table}{replaced}"),
-            count => format!("it exists ({size}), and {count} columns will be added to table {table}{replaced}"),
+            0 => format!("it exists ({size}), with table {table}{operations}{replaced}"),
+            count => {
+                format!("it exists ({size}), and {count} columns will be added to table {table}{operations}{replaced}")
+            }
         })
     })?;
     open(path).and_then(|mut connection| rehearse(&mut connection, settings)).map_err(failed)?;
     Ok(found.unwrap_or_else(|| format!("it was removed during the check: {} will be created", path.display())))
+}
+
+/// The state of the table of operations, for the end of a sentence. Empty if the sink has none.
+fn table_of_operations(connection: &Connection, settings: &SqliteSettings) -> rusqlite::Result<String> {
+    if !settings.operations {
+        return Ok(String::new());
+    }
+    let table = operations::table(&settings.table);
+    let is_missing = columns(connection, &table)?.is_empty();
+    Ok(format!("; table {table} {}", if is_missing { "will be created" } else { "exists" }))
 }
 
 /// Opens an existing database for a transaction that changes nothing.
@@ -77,7 +90,7 @@ fn rehearse(connection: &mut Connection, settings: &SqliteSettings) -> Result<()
     let record = Arc::new(Record::of_test(TRIAL, Uuid::new_v4(), Timestamp::now()));
     let lane = LaneRef { channel: record.channel.clone(), sink: TRIAL.into() };
     let message = Message::new(&record, &Shape::default());
-    let rows = vec![Row::of(&message, Timestamp::now())];
+    let rows = vec![Row::of(&message, Timestamp::now(), settings.operations)];
     let (pending, through) = (BTreeSet::new(), record.offset);
     let resume = Work::Resume(Recorded { lane: lane.clone(), epoch: 0, through: None, pending, confirmed: None });
     let deliver = Work::Deliver { lane, epoch: 0, after: None, through, rows };

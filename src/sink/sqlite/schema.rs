@@ -7,7 +7,7 @@ use super::error::SqliteError;
 use super::{SqliteSettings, key};
 use crate::SinkError;
 use crate::settings::Search;
-use crate::table::{self, COLUMNS, Column, joined, names, probe, progress, quoted, searched};
+use crate::table::{self, COLUMNS, CellKind, Column, joined, names, operations, probe, progress, quoted, searched};
 
 /// Settings of a new database. They have no effect on an existing database. With `auto_vacuum = incremental`, free pages
 /// can be returned to the file system.
@@ -30,6 +30,8 @@ pub(super) struct Statements {
     /// Moves the lane's position forward, if it is the expected position.
     pub(super) advance: String,
     pub(super) insert: String,
+    /// Merges an operation into the table of operations.
+    pub(super) merge: Option<String>,
     /// Copies a row of channel `?1`, with the values of [`probe::changed`] from `?2` on. Only for a transaction that is rolled
     /// back.
     pub(super) copy: String,
@@ -38,7 +40,8 @@ pub(super) struct Statements {
     /// Adds a row to the full-text index.
     pub(super) index: Option<String>,
     pub(super) oldest: String,
-    /// Deletes the rows whose ids are at most `?1`.
+    /// Deletes the rows whose ids are at most `?1`, and the operations that no longer changed when the last of these rows was
+    /// written.
     pub(super) delete: Vec<String>,
 }
 
@@ -46,8 +49,8 @@ impl Statements {
     pub(super) fn of(settings: &SqliteSettings) -> Self {
         let (table, progress_table) = (quoted(&settings.table), progress(&settings.table));
         let (search, progress) = (search_table(&settings.table), quoted(&progress_table));
-        let values = joined((1..=COLUMNS.len()).map(|number| format!("?{number}")), ", ");
-        let names = names();
+        let values = |count| joined((1..=count).map(|number| format!("?{number}")), ", ");
+        let (names, merged) = (names(), quoted(&operations::table(&settings.table)));
         let has_index = settings.search != Search::None;
         let mut delete = vec![format!("delete from {table} where id <= ?1")];
         if has_index {
@@ -56,6 +59,10 @@ impl Statements {
             let text = indexed();
             let taken_out = format!("select 'delete', id, {text} from {table} where id <= ?1");
             delete.insert(0, format!("insert into {search} ({search}, rowid, text) {taken_out}"));
+        }
+        if settings.operations {
+            let time = format!("select delivered from {table} where id = ?1");
+            delete.insert(0, format!("delete from {merged} where delivered < ({time})"));
         }
         let key = key::columns();
         let lane = "channel_id = ?1 and sink = ?2";
@@ -72,7 +79,13 @@ impl Statements {
                  where {lane} and (epoch <= ?4 or ?4 = 0) and through is ?5"
             ),
             progress_table,
-            insert: format!("insert into {table} ({names}) values ({values}) on conflict ({key}) do nothing"),
+            insert: format!(
+                "insert into {table} ({names}) values ({}) on conflict ({key}) do nothing",
+                values(COLUMNS.len())
+            ),
+            merge: settings
+                .operations
+                .then(|| operations::upsert(&merged, &format!("values ({})", values(operations::COLUMNS.len())))),
             copy: format!(
                 "insert into {table} ({names}) select {} from {table} where channel_id = ?1 \
                  order by event_offset desc limit 1",
@@ -122,6 +135,23 @@ fn create(table: &str) -> String {
     )
 }
 
+/// The SQL that creates the table of operations. Empty if the table exists. Fails if it belongs to another program.
+fn create_operations(connection: &Connection, settings: &SqliteSettings) -> Result<String, SqliteError> {
+    let name = operations::table(&settings.table);
+    let found = columns(connection, &name)?;
+    match operations::lacking(&found) {
+        None => Ok(String::new()),
+        Some(_) if found.is_empty() => Ok(format!(
+            "create table {table} ({columns}) without rowid;\n\
+             create index {index} on {table} (delivered);\n",
+            table = quoted(&name),
+            columns = operations::definitions(CellKind::sqlite),
+            index = quoted(&format!("{name}_delivered"))
+        )),
+        Some(column) => Err(foreign(&name, column, settings).into()),
+    }
+}
+
 /// The SQL that creates the full-text index. `None` if no search is configured.
 fn create_index(settings: &SqliteSettings) -> Option<String> {
     let tokenizer = match settings.search {
@@ -141,16 +171,20 @@ pub(super) fn columns(connection: &Connection, table: &str) -> rusqlite::Result<
 
 /// The SQL that adds the columns that a table lacks. Fails if the table belongs to another program.
 pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec<String>, SinkError> {
-    let (table, path) = (&settings.table, &settings.path);
+    let table = &settings.table;
     if let Some(column) = table::lacking(found).find(|column| column.is_needed) {
-        return Err(SinkError::unusable(format!(
-            "table {table} of {} has no column {}: it does not belong to channeld, or was changed; choose another table name, or rename that table",
-            path.display(),
-            column.name
-        )));
+        return Err(foreign(table, column.name, settings));
     }
     let add = |column: &Column| format!("alter table \"{table}\" add column {} {};", column.name, column.kind.sqlite());
     Ok(table::lacking(found).map(add).collect())
+}
+
+/// The error for a table that belongs to another program.
+fn foreign(table: &str, column: &str, settings: &SqliteSettings) -> SinkError {
+    SinkError::unusable(format!(
+        "table {table} of {} has no column {column}: it does not belong to channeld, or was changed; choose another table name, or rename that table",
+        settings.path.display()
+    ))
 }
 
 /// Creates missing tables, columns and indexes in one transaction.
@@ -175,6 +209,9 @@ pub(super) fn complete(
         "create table if not exists {progress} (\n    channel_id text not null,\n    sink text not null,\n    \
          through integer,\n    epoch integer not null,\n    primary key (channel_id, sink)\n) without rowid;\n"
     ))?;
+    if settings.operations {
+        transaction.execute_batch(&create_operations(transaction, settings)?)?;
+    }
     if found.is_empty() {
         // The positions refer to rows that no longer exist.
         transaction.execute_batch(&format!("delete from {progress}"))?;

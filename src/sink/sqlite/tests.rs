@@ -14,6 +14,7 @@ use telemetry::metrics::Upkeep;
 
 mod files;
 mod key;
+mod operations;
 mod positions;
 mod probe;
 
@@ -28,7 +29,8 @@ impl Fixture {
         let path = directory.path().join("events.db");
         // An SQL keyword as a table name.
         let table = "order".to_owned();
-        let settings = SqliteSettings { path, table, search: Search::None, keep_for: None, keep_size: None };
+        let settings =
+            SqliteSettings { path, table, operations: false, search: Search::None, keep_for: None, keep_size: None };
         Self { directory, settings }
     }
 

@@ -22,15 +22,28 @@ const JSON: &str = r#"{"type":"channeld.test","test":true}"#;
 /// The columns of a copied row that do not have the values of the existing row, in the order of the parameters.
 const CHANGED: [&str; 5] = ["event_offset", "event_id", "time", "received", "delivered"];
 
-/// A row with made-up values. Every column has a value.
+/// A row with made-up values. Every column has a value. If the refused row concerns an operation, this row concerns another one.
 pub(crate) fn made_up(refused: &Row) -> Row {
-    Row(COLUMNS.iter().zip(&refused.0).map(|(column, cell)| probe(column.name, column.kind, cell)).collect())
+    let cells =
+        COLUMNS.iter().zip(&refused.cells).map(|(column, cell)| probe(column.name, column.kind, cell)).collect();
+    Row { cells, operation: refused.operation.as_ref().map(|operation| Box::new(operation.probe())) }
+}
+
+/// Whether accepting another row shows that the cause is in the refused row. The table of operations may have refused a row
+/// with an operation. A row without one does not show whether that table refuses every row.
+pub(crate) fn is_comparable(refused: &Row, other: &Row) -> bool {
+    refused.operation.is_none() || other.operation.is_some()
+}
+
+/// Whether a copy of an existing row, which concerns no operation, is comparable with the refused row.
+pub(crate) fn is_copy_comparable(refused: &Row) -> bool {
+    refused.operation.is_none()
 }
 
 /// The values with which a copied row differs from the existing row, in the order of the parameters.
 pub(crate) fn changed(refused: &Row) -> Vec<Cell> {
     let cell = |name: &&str| {
-        let (column, cell) = COLUMNS.iter().zip(&refused.0).find(|(column, _)| column.name == *name)?;
+        let (column, cell) = COLUMNS.iter().zip(&refused.cells).find(|(column, _)| column.name == *name)?;
         Some(probe(column.name, column.kind, cell))
     };
     CHANGED.iter().filter_map(cell).collect()
@@ -66,14 +79,14 @@ mod tests {
 
     #[test]
     fn a_probe_has_the_channel_of_the_refused_row_another_identity_and_a_value_in_every_column() {
-        let refused = Row::of(&record(&channel(1), 7), Timestamp::now());
+        let refused = Row::of(&record(&channel(1), 7), Timestamp::now(), true);
         let probe = made_up(&refused);
-        assert!(!probe.0.contains(&Cell::Null), "{probe:?}");
-        for ((column, one), other) in COLUMNS.iter().zip(&refused.0).zip(&probe.0) {
+        assert!(!probe.cells.contains(&Cell::Null), "{probe:?}");
+        for ((column, one), other) in COLUMNS.iter().zip(&refused.cells).zip(&probe.cells) {
             let is_kept = ["channel_id", "channel", "verification", "delivered"].contains(&column.name);
             assert_eq!(one == other, is_kept, "{}", column.name);
         }
-        assert_eq!(probe.0[1], Cell::Number(8));
+        assert_eq!(probe.cells[1], Cell::Number(8));
         let changed = changed(&refused);
         assert_eq!((changed.len(), &changed[0]), (CHANGED.len(), &Cell::Number(8)));
         let columns = copied_columns(|at| format!("${at}"));

@@ -5,8 +5,8 @@ use crate::tests::{channel, record, record_about};
 
 /// The non-null values of a row, by the names of their columns.
 fn values(message: &Message) -> BTreeMap<&'static str, Cell> {
-    let row = Row::of(message, Timestamp::UNIX_EPOCH);
-    let cells = COLUMNS.iter().map(|column| column.name).zip(row.0);
+    let row = Row::of(message, Timestamp::UNIX_EPOCH, true);
+    let cells = COLUMNS.iter().map(|column| column.name).zip(row.cells);
     cells.filter(|(_, cell)| *cell != Cell::Null).collect()
 }
 
@@ -48,16 +48,17 @@ fn column_names_are_unique_and_the_columns_of_the_key_are_first() {
 #[tokio::test]
 async fn rows_are_grouped_in_message_order() {
     let messages: Vec<_> = (1..=5).map(|offset| record(&channel(7), offset)).collect();
+    let make = |message: &Message, delivered: Timestamp| Row::of(message, delivered, true);
     let mut made = 0;
     for (place, offsets) in [(0..2, &[1, 2][..]), (2..4, &[3, 4]), (4..5, &[5])] {
-        let (at, rows) = next_rows(&messages, made, 2, Row::of).await.unwrap();
+        let (at, rows) = next_rows(&messages, made, 2, make).await.unwrap();
         assert_eq!(at, place);
         made = at.end;
-        let is = |row: &Row, offset| row.0.contains(&Cell::Number(offset));
+        let is = |row: &Row, offset| row.cells.contains(&Cell::Number(offset));
         assert!(
             rows.iter().zip(offsets).all(|(row, offset)| is(row, *offset)) && rows.len() == offsets.len(),
             "{rows:?}"
         );
     }
-    assert!(next_rows(&messages, made, 2, Row::of).await.is_none());
+    assert!(next_rows(&messages, made, 2, make).await.is_none());
 }

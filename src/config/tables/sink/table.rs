@@ -22,6 +22,7 @@ pub(super) fn read_postgres(sink: &Section<'_>) -> Result<PostgresSettings, Repo
         schema: sink.or("schema", identifier(NAME_LIMIT, "public"), "public"),
         table: sink.or("table", identifier(TABLE_LIMIT, TABLE), TABLE),
         create: sink.boolean("create", true),
+        operations: sink.boolean("operations", false),
         search: sink.or("search", word, Search::None.into()),
         notify: sink.optional("notify", unless_empty(identifier(NAME_LIMIT, "channeld_events"))).map(Option::flatten),
     })
@@ -33,6 +34,7 @@ pub(super) fn shown_postgres(settings: &PostgresSettings) -> SettingsList {
         ("schema", json!(settings.schema)),
         ("table", json!(settings.table)),
         ("create", json!(settings.create)),
+        ("operations", json!(settings.operations)),
         ("search", json!(<&str>::from(settings.search))),
         ("notify", json!(settings.notify)),
         ("client_certificate", json!(settings.server.identity.is_some())),
@@ -44,6 +46,7 @@ pub(super) fn read_sqlite(sink: &Section<'_>) -> Result<SqliteSettings, Reported
     all!(SqliteSettings {
         path: sink.required("path", sqlite_path),
         table: sink.or("table", sqlite_table, TABLE),
+        operations: sink.boolean("operations", false),
         search: sink.or("search", word, Search::None.into()),
         keep_for: sink.optional("keep_for", positive_duration),
         keep_size: sink.optional("keep_size", size),
@@ -65,6 +68,7 @@ pub(super) fn shown_sqlite(settings: &SqliteSettings) -> SettingsList {
     vec![
         ("path", json!(settings.path)),
         ("table", json!(settings.table)),
+        ("operations", json!(settings.operations)),
         ("search", json!(<&str>::from(settings.search))),
         ("keep_seconds", json!(settings.keep_for.map(|time| time.as_secs()))),
         ("keep_size", json!(settings.keep_size)),

@@ -58,6 +58,7 @@ fn settings(url: &str, create: bool) -> PostgresSettings {
         schema: "public".to_owned(),
         table: "events".to_owned(),
         create,
+        operations: false,
         search: Search::None,
         notify: None,
     }
