@@ -66,6 +66,7 @@ async fn the_documented_queries_work_in_both_databases() {
     simulator.publish_one(0, EventSpec::Honest(Kind::OperationFailed));
     for sink in ["warehouse", "local"] {
         setup.set(&format!("sinks.{sink}.search"), "words");
+        setup.set(&format!("sinks.{sink}.operations"), true);
     }
     let mut daemon = setup.start();
     tables.until(&mut daemon, 201).await;
@@ -79,7 +80,7 @@ async fn the_documented_queries_work_in_both_databases() {
     };
     let (in_postgres, in_sqlite) =
         ([queries("sql"), queries("sql search")], [queries("sqlite"), queries("sqlite search")]);
-    assert_eq!((in_postgres[0].len(), in_sqlite[0].len(), in_postgres[1].len(), in_sqlite[1].len()), (8, 6, 1, 1));
+    assert_eq!((in_postgres[0].len(), in_sqlite[0].len(), in_postgres[1].len(), in_sqlite[1].len()), (9, 7, 1, 1));
     let [one, other] = [in_postgres.concat(), in_sqlite.concat()];
     for query in one.iter().map(asked) {
         // `create index concurrently` cannot run in the transaction of several statements, so they run one by one.
