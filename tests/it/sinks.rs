@@ -5,6 +5,7 @@ mod files;
 mod kafka;
 mod logrotate;
 mod nats;
+mod operations;
 mod receivers;
 mod samples;
 mod stdout;

@@ -8,7 +8,7 @@ use simulator::{Options, Simulator};
 
 use crate::support::{Daemon, Database, LONGEST_WAIT, Setup, Tables, programs};
 
-mod check;
+pub(super) mod check;
 mod failures;
 mod fault;
 mod history;
@@ -25,7 +25,7 @@ mod tls;
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
 /// Returns `None` if the test is skipped.
-async fn tables(options: Options) -> Option<(Simulator, Setup, Tables)> {
+pub(super) async fn tables(options: Options) -> Option<(Simulator, Setup, Tables)> {
     let database = Database::new().await?;
     if !programs(&["psql", "python3"]) {
         return None;
@@ -36,7 +36,7 @@ async fn tables(options: Options) -> Option<(Simulator, Setup, Tables)> {
 }
 
 /// Waits until the condition is true. Fails if the daemon ends.
-async fn until(daemon: &mut Daemon, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(daemon: &mut Daemon, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + LONGEST_WAIT;
     while !holds().await {
         assert!(!daemon.has_ended(), "the daemon ended before: {what}: {}", daemon.log().0);

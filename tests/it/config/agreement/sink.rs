@@ -46,6 +46,7 @@ const IN_SCHEMA: &[(&str, &str)] = &[("sinks.warehouse.schema", "\"warehouse\"")
 const TRIGRAMS: &[(&str, &str)] = &[("sinks.warehouse.search", "\"trigrams\"")];
 const WORDS: &[(&str, &str)] = &[("sinks.warehouse.search", "\"words\"")];
 const NOTIFY: &[(&str, &str)] = &[("sinks.warehouse.notify", "\"channeld_events\"")];
+const OPERATIONS: &[(&str, &str)] = &[("sinks.warehouse.operations", "true")];
 const NO_CREATE: &[(&str, &str)] = &[("sinks.warehouse.create", "false")];
 
 pub(super) const ENVIRONMENTS: &[Environment] = &[
@@ -67,6 +68,19 @@ pub(super) const ENVIRONMENTS: &[Environment] = &[
     set(NO_CREATE, new("create is false", "alter database {db} owner to {role}", false, "create is false")),
     set(NO_CREATE, with_tables("create is false, and the tables exist", rights!(), true, "is there")),
     set(NOTIFY, new("listeners are notified", "alter database {db} owner to {role}", true, "will be created")),
+    set(OPERATIONS, new("operations", "alter database {db} owner to {role}", true, "with public.events_operations")),
+    set(OPERATIONS, with_tables("the table of operations is missing", rights!(), false, "may not create tables")),
+    set(
+        OPERATIONS,
+        with_tables(
+            "a view instead of the operations",
+            rights!(
+                "create view events_operations as select 1 as channel_id; grant all on events_operations to {role}"
+            ),
+            false,
+            "public.events_operations is a view",
+        ),
+    ),
     set(WORDS, new("words are searched", "alter database {db} owner to {role}", true, "will be created")),
     set(
         TRIGRAMS,

@@ -10,7 +10,7 @@ use crate::config::check::connect;
 use crate::support::{Delivered, Setup, deliverable};
 
 /// Whether the check of the sink `warehouse` succeeded, and its message.
-async fn examined(setup: &Setup) -> (bool, String) {
+pub(in crate::sinks) async fn examined(setup: &Setup) -> (bool, String) {
     let (_, mut asked) = connect(setup).await;
     let at = asked.iter().position(|(what, ..)| what == "sink warehouse").unwrap();
     let (_, ok, said) = asked.remove(at);
