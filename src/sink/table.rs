@@ -150,7 +150,7 @@ impl Cell {
 pub(super) struct Row {
     /// In the order of [`COLUMNS`].
     pub(super) cells: Vec<Cell>,
-    /// What the event says about an operation, if the sink has a table of operations.
+    /// The state of an operation according to the event, if the sink has a table of operations.
     pub(super) operation: Option<Box<Operation>>,
 }
 

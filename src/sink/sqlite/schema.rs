@@ -40,8 +40,7 @@ pub(super) struct Statements {
     /// Adds a row to the full-text index.
     pub(super) index: Option<String>,
     pub(super) oldest: String,
-    /// Deletes the rows whose ids are at most `?1`, and the operations that no longer changed when the last of these rows was
-    /// written.
+    /// Deletes the rows whose ids are at most `?1`, and the operations that last changed before the row `?1` was written.
     pub(super) delete: Vec<String>,
 }
 

@@ -66,7 +66,7 @@ struct StatusEvent {
     delivered: Timestamp,
 }
 
-/// What one or several events say about an operation.
+/// The state of an operation according to one or several events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     channel: Uuid,
@@ -78,7 +78,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// What an event that is written at `delivered` says about an operation. `None` if it says nothing.
+    /// The state of an operation according to an event that is written at `delivered`. `None` if the event is about no operation.
     pub(super) fn of(record: &Record, delivered: Timestamp) -> Option<Self> {
         let facts = record.facts();
         let fact = |field| text(facts.get(field));
@@ -106,7 +106,7 @@ impl Operation {
         Some(Self { channel: record.channel.id.0, id: id.into(), first_seen: latest.time, latest, transaction })
     }
 
-    /// Adds what another event says about the same operation.
+    /// Merges another state of the same operation.
     fn merge(&mut self, other: &Self) {
         if other.latest.rank > self.latest.rank {
             self.latest = other.latest.clone();
@@ -182,7 +182,7 @@ enum Merge {
 }
 
 impl Merge {
-    /// The condition under which the values of the new row (`excluded`) replace those of the existing row (`o`).
+    /// The condition under which the values of the new row (`excluded`) replace the values of the existing row (`o`).
     fn condition(self) -> Option<&'static str> {
         Some(match self {
             Self::Key => return None,
