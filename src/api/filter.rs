@@ -57,7 +57,7 @@ pub struct Filter {
 /// Bounds on when an event was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub struct Created {
-    /// Created after this time: RFC 3339, Unix seconds, or a duration such as 1h, which means that long ago.
+    /// Created after this time: RFC 3339, Unix seconds such as @1793491200, or a duration such as 1h, which means that long ago.
     #[arg(long = "created-gt", value_name = "TIME", value_parser = net::time::seconds)]
     pub gt: Option<i64>,
     /// Created at this time or later.
