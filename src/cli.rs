@@ -18,6 +18,7 @@ use operator::api::SetPaused;
 
 mod arguments;
 mod context;
+mod first_event;
 mod groups;
 mod operate;
 mod run;

@@ -54,6 +54,7 @@ pub use channel::settings::{LaneSettings, Ordering, Settings, Start, UnsignedPol
 pub use channel::{Channel, SharedParts};
 pub use comparison::{Accounts, Comparison, ExpectedEvent, NotCompared, Scope, SinkComparison, Tally};
 pub use error::{ChannelError, ReadError};
+pub use read::first_event::{FirstEvent, OffsetOrTime, last_until};
 pub use read::reader::{History, first_since};
 pub use read::service::unobserved;
 pub use run::machine::Processors;

@@ -2,6 +2,7 @@
 
 pub(super) mod ahead;
 pub(super) mod compare;
+pub(super) mod first_event;
 pub(super) mod gap_search;
 pub(super) mod gaps;
 pub(super) mod intake;

@@ -307,6 +307,26 @@ fn values_are_read_in_every_accepted_notation() {
 }
 
 #[test]
+fn a_start_is_a_time_if_it_is_not_a_plain_number() {
+    for (value, shown) in [
+        ("\"2026-11-01\"", "2026-11-01T00:00:00Z"),
+        ("\"2026-11-01T00:00:00Z\"", "2026-11-01T00:00:00Z"),
+        ("\"@1793491200\"", "2026-11-01T00:00:00Z"),
+        ("\"7d\"", "168h"),
+    ] {
+        let config = load(&with("channels.a", "start", value), &[]).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.channels[0].start, Start::Time(shown.parse().unwrap()), "{value}");
+        let start = config.channels[0].shown().into_iter().find(|(name, _)| *name == "start");
+        assert_eq!(start.unwrap().1, shown, "{value}");
+    }
+    for (value, expected) in [("1793491200", "1793491200"), ("\"1793491200\"", "1793491200")] {
+        let config = load(&with("channels.a", "start", value), &[]).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.channels[0].start, Start::Offset(expected.parse().unwrap()), "{value}");
+    }
+    load(&with("channels.a", "start", "\"2999-01-01\""), &[]).expect_err("the future");
+}
+
+#[test]
 fn a_channel_overrides_verification_key_by_key() {
     let owner = "0x00000000000000000000000000000000000000aa";
     let text = with("channels.a.verification", "workflow_owner", &format!("{owner:?}"));

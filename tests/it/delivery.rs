@@ -6,3 +6,4 @@ mod identity;
 mod isolation;
 mod routing;
 mod start;
+mod start_time;

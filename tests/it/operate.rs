@@ -8,6 +8,7 @@ mod pauses;
 mod quarantine;
 mod redeliver;
 mod socket;
+mod times;
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 const LATE: EventSpec = EventSpec::Late(Kind::WatcherEvent);

@@ -8,6 +8,7 @@ use strum::{EnumString, IntoStaticStr, VariantNames};
 use crate::read::source::Source;
 use crate::verify::expect::Expect;
 use net::retry::RetryPolicy;
+use net::time::Time;
 use proof::event::Offset;
 use proof::verify::Verifier;
 use record::{ChannelRef, Filter, Record, Shape};
@@ -61,6 +62,8 @@ pub enum Start {
     Latest,
     /// At the event with this offset, or at the first event after it.
     Offset(Offset),
+    /// At the first event that was created at this time or later.
+    Time(Time),
 }
 
 /// The policy for notices, which never have a proof.

@@ -30,7 +30,7 @@ use api::{ApiError, MAX_PAGE, Page, SMALLEST_PAGE};
 use proof::event::{Offset, RawEvent};
 
 /// The length in seconds of the first window of a walk.
-const FIRST_SPAN: i64 = 64;
+pub(crate) const FIRST_SPAN: i64 = 64;
 
 /// The maximum expected size of a page, in bytes.
 const PAGE_BYTES: usize = 4 << 20;

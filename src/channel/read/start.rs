@@ -9,13 +9,15 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use crate::channel::settings::{LaneSettings, Start};
-use crate::error::ChannelError;
+use crate::error::{ChannelError, ReadError};
+use crate::read::first_event::FirstEvent;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::status::Activity;
 use crate::status::reporter::{ErrorReporter, LoopPart, StatusReporter, report_refusal};
 use api::ApiError;
 use ledger::{Change, Cursor};
 use net::Chain;
+use net::time::Time;
 use proof::event::Offset;
 use sink::{LaneRef, Position, SinkError};
 
@@ -128,10 +130,10 @@ async fn start(read_plan: Arc<ReadPlan>) -> Result<Option<Offset>, ChannelError>
     match read_plan.settings.start {
         Start::Earliest => return Ok(None),
         Start::Offset(first) => return Ok(first.before()),
+        Start::Time(time) => return first_since(&read_plan, time).await,
         Start::Latest => {}
     }
-    let reporter = StatusReporter { handle: read_plan.channel.handle.clone(), part: LoopPart::Channel };
-    let mut trouble = ErrorReporter::new(&read_plan, &reporter, None);
+    let mut trouble = error_reporter(&read_plan);
     loop {
         match read_plan.source.poll(None, 1).await {
             Ok(page) => return Ok(page.events.first().map(|event| event.offset)),
@@ -139,4 +141,25 @@ async fn start(read_plan: Arc<ReadPlan>) -> Result<Option<Offset>, ChannelError>
             Err(error) => trouble.wait_out("asking for the latest event", error).await,
         }
     }
+}
+
+/// Returns the last offset before the first event that was created at `time` or later. If no such event exists yet, returns
+/// the newest offset. Waits while the service does not answer.
+async fn first_since(read_plan: &ReadPlan, time: Time) -> Result<Option<Offset>, ChannelError> {
+    let mut trouble = error_reporter(read_plan);
+    loop {
+        match FirstEvent::since(&*read_plan.source, time, read_plan.channel.parts.machine.time()).await {
+            Ok(first) => {
+                info!(channel = %read_plan.channel.identity.name, start = %time, first_event = %first, "reading begins at the first event since the start time");
+                return Ok(first.before());
+            }
+            Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
+            Err(error) => trouble.wait_out("searching for the first event since the start time", error).await,
+        }
+    }
+}
+
+fn error_reporter(read_plan: &ReadPlan) -> ErrorReporter {
+    let reporter = StatusReporter { handle: read_plan.channel.handle.clone(), part: LoopPart::Channel };
+    ErrorReporter::new(read_plan, &reporter, None)
 }

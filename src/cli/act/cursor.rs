@@ -1,14 +1,16 @@
 //! `channeld cursor`: shows and sets the cursor of each sink.
 
 use clap::Subcommand;
+use serde_json::{Value, json};
 
 use crate::cli::arguments::Printed;
 use crate::cli::context::{CommandError, Context, Exit, client, configured};
-use channel::counted;
+use crate::cli::first_event::{self, Search};
+use channel::{FirstEvent, OffsetOrTime, counted};
 use ledger::Cursor;
+use net::time::Time;
 use operator::api::{ChannelEntry, CursorMove, CursorPosition, ListCursors, SetCursors};
 use operator::find;
-use proof::event::Offset;
 
 /// Show or set the cursor of each sink of each channel.
 #[derive(Debug, Subcommand)]
@@ -16,7 +18,8 @@ use proof::event::Offset;
   channeld cursor show settlements
   channeld cursor set settlements --sink ledger --to 15520          # only shows the effect
   channeld cursor set settlements --sink ledger --to 15520 --yes
-  channeld cursor set settlements --back-to 15520 --yes             # no sink skips an event")]
+  channeld cursor set settlements --back-to 15520 --yes             # no sink skips an event
+  channeld cursor set settlements --back-to 2026-11-01 --yes        # delivers everything since that day again")]
 pub(crate) enum Command {
     Show(Printed<ListCursors>),
     Set {
@@ -24,12 +27,13 @@ pub(crate) enum Command {
         request: SetCursors,
         /// The new cursor, in the form that `cursor show` prints: the highest offset that counts as processed. Events
         /// above it are delivered next. `earliest` is before the first event, and `latest` is the newest event that the
-        /// service has now.
-        #[arg(long, value_name = "OFFSET|earliest|latest", value_parser = target)]
+        /// service has now. With a time (2026-11-01T00:00:00Z, 2026-11-01, @1793491200 in Unix seconds, or 7d for that
+        /// long ago), events that were created at this time or later are delivered next.
+        #[arg(long, value_name = "OFFSET|TIME|earliest|latest", value_parser = target)]
         #[arg(required_unless_present = "back_to", conflicts_with = "back_to")]
         to: Option<Target>,
         /// Like `--to`, but only moves cursors that are above this offset, so no event is skipped.
-        #[arg(long, value_name = "OFFSET|earliest", value_parser = target)]
+        #[arg(long, value_name = "OFFSET|TIME|earliest", value_parser = target)]
         back_to: Option<Target>,
         /// Make the change. Without this flag, only the effect is shown.
         #[arg(long)]
@@ -40,22 +44,23 @@ pub(crate) enum Command {
     },
 }
 
-/// The new cursor: everything up to and including this offset counts as processed.
+/// The new cursor. With an offset, everything up to and including this offset counts as processed. With a time, everything
+/// before the first event that was created at this time or later counts as processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Earliest,
     Latest,
-    Offset(Offset),
+    At(OffsetOrTime),
 }
 
-fn target(text: &str) -> Result<Target, &'static str> {
+fn target(text: &str) -> Result<Target, String> {
     match text {
         "earliest" => Ok(Target::Earliest),
         "latest" => Ok(Target::Latest),
-        number => number
+        text => text
             .parse()
-            .map(Target::Offset)
-            .map_err(|_| "it is an offset (a whole number from 0), `earliest` or `latest`"),
+            .map(Target::At)
+            .map_err(|needed: &str| format!("`earliest` and `latest` are possible; any other value {needed}")),
     }
 }
 
@@ -67,9 +72,17 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
         }
         Command::Set { request, to, back_to, yes, json } => {
             let target = to.or(back_to).expect("one of the two is required");
+            let mut since = None;
             let through = match target {
                 Target::Earliest => None,
-                Target::Offset(offset) => Some(offset),
+                Target::At(OffsetOrTime::Offset(offset)) => Some(offset),
+                Target::At(OffsetOrTime::Time(time)) => {
+                    let channel = find(&configured(&operator.config.channels), &request.channel)?.id;
+                    let first = Search { client: client(&cx.config()?)?, channel }.first_since(time).await?;
+                    let through = first.before();
+                    since = Some((time, first));
+                    through
+                }
                 Target::Latest => {
                     let channel = find(&configured(&operator.config.channels), &request.channel)?;
                     let page = client(&cx.config()?)?.poll(channel.id, None, 1).await;
@@ -78,7 +91,17 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
                 }
             };
             let request = SetCursors { to: Cursor { through }, only_back: to.is_none(), apply: yes, ..request };
-            cx.say_each(json, &operator.ask(&request).await?, |one| moved(&request, one))?;
+            let moves = operator.ask(&request).await?;
+            if json {
+                cx.say_each(
+                    true,
+                    &moves.iter().map(|one| json_of(one, since.as_ref())).collect::<Vec<_>>(),
+                    Value::to_string,
+                )?;
+            } else {
+                let first = since.iter().map(|(time, first)| first_event::line(*time, first));
+                cx.say_lines(first.chain(moves.iter().map(|one| moved(&request, one))))?;
+            }
             if yes {
                 return Ok(Exit::Done);
             }
@@ -98,6 +121,15 @@ fn position(ChannelEntry { channel, facts, .. }: &ChannelEntry<CursorPosition>) 
     format!("{channel:24}  {sink:24}  {cursor:>12}  {due} pending{note}")
 }
 
+/// A move for programs. If the target is a time, the member `first` is the first event since this time.
+fn json_of(one: &CursorMove, since: Option<&(Time, FirstEvent)>) -> Value {
+    let mut shown = json!(one);
+    if let Some((_, first)) = since {
+        shown["first"] = first_event::json_of(first);
+    }
+    shown
+}
+
 fn moved(request: &SetCursors, CursorMove { sink, from, to, repeated, passed_over }: &CursorMove) -> String {
     let will = if request.apply { "" } else { "would be " };
     let consequence = match (repeated, passed_over) {
@@ -113,11 +145,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_a_word_or_an_offset() {
+    fn a_target_is_a_word_an_offset_or_a_time() {
         assert_eq!(target("earliest"), Ok(Target::Earliest));
         assert_eq!(target("latest"), Ok(Target::Latest));
-        assert_eq!(target("7"), Ok(Target::Offset(Offset::new(7).unwrap())));
-        for wrong in ["-1", "newest", "", "1.5"] {
+        let offset = proof::event::Offset::new(7).unwrap();
+        assert_eq!(target("7"), Ok(Target::At(OffsetOrTime::Offset(offset))));
+        for time in ["2026-11-01", "2026-11-01T00:00:00Z", "@1760000000", "7d"] {
+            assert_eq!(target(time), Ok(Target::At(OffsetOrTime::Time(time.parse().unwrap()))), "{time}");
+        }
+        for wrong in ["-1", "newest", "", "1.5", "2999-01-01", "@-1", "99999999999999999999"] {
             assert!(target(wrong).is_err(), "{wrong}");
         }
     }

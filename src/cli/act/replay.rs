@@ -4,10 +4,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::cli::context::{CommandError, Context, Exit, client, configured};
+use crate::cli::first_event::{self, Search};
 use crate::cli::operate::Operator;
 use crate::cli::terminal::progress::ProgressBar;
-use channel::{History, counted, grouped, unobserved};
+use channel::{History, OffsetOrTime, counted, grouped, unobserved};
 use ledger::LATE;
+use net::time::Time;
 use operator::api::{CursorPosition, ListCursors, ReplayEvents};
 use operator::{check_sink, verifier_of};
 use proof::event::{Offset, RawEvent};
@@ -24,7 +26,9 @@ const REQUEST_BYTES: usize = 512 * 1024;
 /// the end of the range, nothing is delivered.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  channeld replay --channel settlements --sink ledger --from 15520 --to 15540")]
+  channeld replay --channel settlements --sink ledger --from 15520 --to 15540
+  channeld replay --channel settlements --sink ledger --from 2026-11-01 --to 2026-11-01T06:00:00Z
+  channeld replay --channel settlements --sink ledger --from 2h --to 1h")]
 pub(crate) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     #[arg(long)]
@@ -32,18 +36,28 @@ pub(crate) struct Args {
     /// The sink.
     #[arg(long)]
     sink: String,
-    /// The offset of the first event.
-    #[arg(long, value_name = "OFFSET")]
+    /// The offset of the first event, or the time from which on events were created: 2026-11-01T00:00:00Z, 2026-11-01,
+    /// @1793491200 (Unix seconds), or 7d (that long ago).
+    #[arg(long, value_name = "OFFSET|TIME")]
+    from: OffsetOrTime,
+    /// The offset of the last event, or the time up to which events were created.
+    #[arg(long, value_name = "OFFSET|TIME")]
+    to: OffsetOrTime,
+}
+
+/// The offsets of the first and the last event.
+#[derive(Clone, Copy, Debug)]
+struct Range {
     from: Offset,
-    /// The offset of the last event.
-    #[arg(long, value_name = "OFFSET")]
     to: Offset,
 }
 
 /// Delivers the events again. If a request fails midway, the error says how many events were already queued.
 pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Args { channel, sink, from, to } = args;
-    if from > to {
+    if let (OffsetOrTime::Offset(from), OffsetOrTime::Offset(to)) = (from, to)
+        && from > to
+    {
         return Err(CommandError::usage("--from is above --to"));
     }
     let config = cx.config()?;
@@ -51,7 +65,9 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
     let (known, _) = verifier_of(&configured(&config.channels), channel)?;
     let operator = cx.operator()?;
     let lane = args.lane(&operator).await?;
-    let events = args.read(History::of(unobserved(client, known.id), *from, *to, config.api.page_limit)).await?;
+    let range = args.range(&Search { client: client.clone(), channel: known.id }, cx).await?;
+    let Range { from, to } = range;
+    let events = range.read(History::of(unobserved(client, known.id), from, to, config.api.page_limit)).await?;
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
         let message = format!("channel {channel} has no event from {from} to {to}: nothing is delivered");
         return Err(CommandError::failed(message));
@@ -90,8 +106,39 @@ impl Args {
         Ok(lanes.remove(0))
     }
 
+    /// Finds the offsets of times, and says which event is the first since a time.
+    async fn range(&self, search: &Search, cx: &mut Context<'_>) -> Result<Range, CommandError> {
+        let Self { channel, from, to, .. } = self;
+        let none = |time: Time, when: &str| {
+            CommandError::failed(format!(
+                "channel {channel} has no event created at {time} or {when}: nothing is delivered"
+            ))
+        };
+        let to = match *to {
+            OffsetOrTime::Offset(to) => to,
+            OffsetOrTime::Time(time) => search.last_until(time).await?.ok_or_else(|| none(time, "earlier"))?,
+        };
+        let from = match *from {
+            OffsetOrTime::Offset(from) => from,
+            OffsetOrTime::Time(time) => {
+                let first = search.first_since(time).await?;
+                let from = first.offset().ok_or_else(|| none(time, "later"))?;
+                cx.say(first_event::line(time, &first))?;
+                from
+            }
+        };
+        if from > to {
+            return Err(CommandError::failed(format!(
+                "channel {channel} has no event in this range, from offset {from} to offset {to}: nothing is delivered"
+            )));
+        }
+        Ok(Range { from, to })
+    }
+}
+
+impl Range {
     async fn read(&self, mut history: History) -> Result<Vec<RawEvent>, CommandError> {
-        let Self { from, to, .. } = self;
+        let Self { from, to } = self;
         let (mut events, mut bytes, mut bar) = (Vec::<RawEvent>::new(), 0, ProgressBar::begin());
         loop {
             let page = history.next().await.map_err(CommandError::reading("the events could not be read"))?;

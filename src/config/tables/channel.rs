@@ -11,7 +11,7 @@ use super::verification::Levels;
 use crate::config::reading::values::{duration, positive_duration};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::settings_list::SettingsList;
-use ::channel::{Expect, SignedField, Start, Verification};
+use ::channel::{Expect, OffsetOrTime, SignedField, Start, Verification};
 use ::record::{ChannelRef, Filter};
 use operator::ConfiguredChannel;
 use proof::event::ChannelId;
@@ -46,6 +46,7 @@ impl Channel {
             Start::Earliest => json!("earliest"),
             Start::Latest => json!("latest"),
             Start::Offset(offset) => json!(offset),
+            Start::Time(time) => json!(time.to_string()),
         };
         vec![
             ("name", json!(channel.name)),
@@ -170,8 +171,12 @@ fn start(text: &str) -> Result<Start, String> {
     match text.trim() {
         "earliest" => Ok(Start::Earliest),
         "latest" => Ok(Start::Latest),
-        number => number.parse().map(Start::Offset).map_err(|_: &str| {
-            "must be \"earliest\", \"latest\" or an offset (a whole number, 0 or larger)".to_owned()
-        }),
+        other => match other.parse() {
+            Ok(OffsetOrTime::Offset(offset)) => Ok(Start::Offset(offset)),
+            Ok(OffsetOrTime::Time(time)) => Ok(Start::Time(time)),
+            Err(_) => Err("must be \"earliest\", \"latest\", an offset (a whole number, 0 or larger), or a time that is not in the \
+                           future, such as \"2026-11-01T00:00:00Z\", \"@1793491200\" (Unix seconds) or \"7d\" (that long ago)"
+                .to_owned()),
+        },
     }
 }

@@ -2,8 +2,10 @@
 
 mod scripted;
 mod signed;
+mod times;
 mod truth;
 
 pub(crate) use scripted::Scripted;
 pub(crate) use signed::{serving, signed};
+pub(crate) use times::{LAST_SECOND, created, past_events};
 pub(crate) use truth::{crowded_second, deliverable, records};

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cli::context::{CommandError, Context, Exit, client, configured_channel};
+use crate::cli::first_event::{self, Search};
 use crate::cli::operate::Operator;
 use crate::cli::terminal::progress::ProgressBar;
 use crate::cli::verdict_line::{id, printable, time};
@@ -17,6 +18,7 @@ use channel::{
     grouped, unobserved,
 };
 use net::Chain;
+use net::time::Time;
 use operator::api::GetAccounts;
 use operator::check_sink;
 use proof::event::Offset;
@@ -39,7 +41,7 @@ pub(super) struct Selection {
     /// delivered, and the daemon may run. Exits with 1 if an event is missing or a sink could not be read.
     #[arg(long, value_name = "CHANNEL", conflicts_with_all = ["connect", "effective"])]
     pub(super) history: Option<String>,
-    /// With --history: only events at this time or later: RFC 3339, Unix seconds, or an age such as 7d.
+    /// With --history: only events at this time or later: RFC 3339, Unix seconds such as @1793491200, or an age such as 7d.
     #[arg(long, value_name = "TIME", requires = "history", value_parser = net::time::seconds)]
     since: Option<i64>,
     /// With --history: start at this offset, even if the first event in a sink has a higher offset.
@@ -61,11 +63,13 @@ pub(super) async fn run(
     let channel = configured_channel(&config, channel)?;
     let operator = cx.operator()?;
     let id = channel.channel.id;
-    let source = unobserved(client, id);
-    let since = match selection.since {
-        Some(since) => Some(first_since(&*source, since).await.map_err(CommandError::api(READING))?),
-        None => None,
-    };
+    let (search_client, source) = (client.clone(), unobserved(client, id));
+    let (mut since, mut first) = (None, None);
+    if let Some(time) = selection.since {
+        since = Some(first_since(&*source, time).await.map_err(CommandError::api(READING))?);
+        let time = Time::At(Timestamp::from_second(time).unwrap_or_default());
+        first = Some((time, Search { client: search_client, channel: id }.first_since(time).await?));
+    }
     let scope = Scope { from: selection.from, since, is_shared: config.state.database.is_some() };
     let sinks = sinks(&config, channel, selection.sink.as_deref(), scope).await?;
     let settings = Arc::new(assembly::settings(&config, channel));
@@ -88,8 +92,13 @@ pub(super) async fn run(
     });
     if json {
         let sinks: Vec<_> = comparison.sinks.iter().map(|sink| json_of(&channel.channel, sink)).collect();
-        cx.say_json(&json!({ "channel": &*channel.channel.name, "channel_id": id, "sinks": sinks }))?;
+        let mut shown = json!({ "channel": &*channel.channel.name, "channel_id": id, "sinks": sinks });
+        if let Some((_, first)) = &first {
+            shown["first"] = first_event::json_of(first);
+        }
+        cx.say_json(&shown)?;
     } else {
+        cx.say_lines(first.iter().map(|(time, first)| first_event::line(*time, first)))?;
         cx.say_lines(comparison.sinks.iter().flat_map(|sink| lines(&channel.channel, sink)))?;
     }
     Ok(if is_complete { Exit::Done } else { Exit::Failed })
