@@ -99,12 +99,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the daemon: read the configured channels and deliver events.
-    ///
-    /// Verified events go to the configured sinks, and logs go to standard error. On SIGTERM or SIGINT, the daemon
-    /// finishes and records the current batch, then exits. A second signal ends it at once. On SIGHUP, the daemon reads
-    /// the configuration and the secrets again.
-    Run,
+    Run(run::Args),
     Demo(trial::demo::Args),
     Init(Box<trial::init::Args>),
     Check(prove::check::Args),
@@ -169,7 +164,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit>
 impl Cli {
     /// Whether the command runs the daemon.
     pub fn is_daemon(&self) -> bool {
-        matches!(self.command, Command::Run)
+        matches!(self.command, Command::Run(_))
     }
 
     /// Runs the command to its end.
@@ -180,7 +175,7 @@ impl Cli {
             if self.command.only_looks() {
                 anstream::eprintln!("channeld: using {here} in this directory");
                 config = Some(here.into());
-            } else if matches!(self.command, Command::Run | Command::Check(_) | Command::TestSink(_)) {
+            } else if matches!(self.command, Command::Run(_) | Command::Check(_) | Command::TestSink(_)) {
                 anstream::eprintln!(
                     "channeld: no configuration file was read; to use the file in this directory, add -c {here}"
                 );
@@ -239,7 +234,7 @@ impl Command {
 
     async fn run(self, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
         match self {
-            Self::Run => Ok(run::run(cx.file).await),
+            Self::Run(args) => Ok(run::run(&args, cx.file).await),
             Self::Demo(args) => trial::demo::run(args).await,
             Self::Init(args) => trial::init::run(*args, cx).await,
             Self::Simulate(options) => trial::simulate::run(options, cx).await,

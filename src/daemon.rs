@@ -31,6 +31,7 @@ use telemetry::metrics::Metrics;
 use telemetry::{ALWAYS, Logs};
 
 pub(crate) mod assembly;
+mod catch_up;
 pub(crate) mod membership;
 mod opening;
 mod progress;
@@ -58,7 +59,8 @@ const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 /// The wait before the control socket is created again.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until a signal ends it, or until no channel is left. `loaded` was read from the operator's `file`, which
+/// Runs the daemon until a signal ends it, or until no channel is left. With `until_caught_up`, the daemon also ends when every
+/// sink has every event that the service had at the start. `loaded` was read from the operator's `file`, which
 /// is read again at each reload. Without a file, the configuration comes from the environment alone. If this function
 /// fails, no event was read or delivered.
 pub(crate) async fn run(
@@ -66,6 +68,7 @@ pub(crate) async fn run(
     loaded: Loaded,
     signals: io::Result<Signals>,
     logs: Logs,
+    until_caught_up: bool,
 ) -> Result<EndReason, StartError> {
     let config = &loaded.config;
     info!(target: ALWAYS, version = version::text(), channels = config.channels.len(), "channeld starts");
@@ -77,7 +80,9 @@ pub(crate) async fn run(
         warn!(target: ALWAYS, needed, limit, "more files and connections can be needed than the limit of open files allows: raise LimitNOFILE");
     }
     let mut signals = signals?;
-    let Some(ledgers) = opening::open(&config.state, &mut signals).await? else { return Ok(EndReason::Drained) };
+    let Some(ledgers) = opening::open(&config.state, &mut signals).await? else {
+        return Ok(if until_caught_up { EndReason::NotCaughtUp } else { EndReason::Drained });
+    };
     let mut daemon = Daemon::start(file, loaded, ledgers, signals, logs)?;
     let (sources, notifier) = (daemon.sources.clone(), daemon.notifier.clone());
     let config = &daemon.loaded.config;
@@ -96,7 +101,7 @@ pub(crate) async fn run(
     daemon.follow_work();
     let control = serve_commands(socket, &state_path, &sources);
     let outcome = tokio::select! {
-        outcome = daemon.serve() => outcome,
+        outcome = daemon.serve(until_caught_up) => outcome,
         never = control => match never {},
         never = systemd::keep_up(&notifier, &sources) => match never {},
         never = operator::answer_others(sources.operations.clone()) => match never {},
@@ -216,7 +221,7 @@ impl Daemon {
         })
     }
 
-    async fn serve(mut self) -> EndReason {
+    async fn serve(mut self, until_caught_up: bool) -> EndReason {
         let mut watched = JoinSet::new();
         watched.spawn(self.sources.liveness.clone().beat());
         watched.spawn(self.logs.limit.clone().watch());
@@ -230,6 +235,11 @@ impl Daemon {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.notifier.enter(Phase::Running);
         let mut stopping = None;
+        let operations = self.operations.subscribe();
+        let mut catching_up =
+            Box::pin(async { if until_caught_up { catch_up::wait(operations).await } else { pending().await } });
+        // Until every sink has caught up, the end of the daemon means that the command has not reached its goal.
+        let mut missed = until_caught_up.then_some(EndReason::NotCaughtUp);
         loop {
             tokio::select! {
                 outcome = self.supervisor.ended() => {
@@ -238,7 +248,13 @@ impl Daemon {
                     }
                     self.trace_export.end(stopping.unwrap_or_else(Instant::now) + self.loaded.config.shutdown_grace).await;
                     self.logs.limit.end();
-                    return outcome;
+                    return missed.map_or(outcome, |missed| outcome.max(missed));
+                }
+                // This branch ends `stopping.is_none()`, so the future is not polled again.
+                has_caught_up = &mut catching_up, if stopping.is_none() => {
+                    missed = (!has_caught_up).then_some(EndReason::Unavailable);
+                    stopping = Some(Instant::now());
+                    self.begin_stop();
                 }
                 signal = self.signals.next() => match signal {
                     Signal::Stop if stopping.is_some() => {
@@ -247,16 +263,8 @@ impl Daemon {
                         return EndReason::Interrupted;
                     }
                     Signal::Stop => {
-                        info!(target: ALWAYS, "stopping: finishing and recording the current batch");
-                        self.notifier.enter(Phase::Stopping(self.loaded.config.shutdown_grace));
                         stopping = Some(Instant::now());
-                        self.stop.cancel();
-                        if let Some(sharing) = &self.sharing {
-                            sharing.stop.cancel();
-                        }
-                        self.reloads.close();
-                        // Commands that wait for a reload are answered that the daemon stops.
-                        (self.reading, self.reload_requests) = (None, None);
+                        self.begin_stop();
                     }
                     Signal::Reload if stopping.is_some() => {}
                     Signal::Reload => self.request_reload(None),
@@ -267,6 +275,19 @@ impl Daemon {
                 () = membership::changed(self.sharing.as_mut()), if stopping.is_none() => self.follow_work(),
             }
         }
+    }
+
+    /// Stops reading. The channels finish their current batches.
+    fn begin_stop(&mut self) {
+        info!(target: ALWAYS, "stopping: finishing and recording the current batch");
+        self.notifier.enter(Phase::Stopping(self.loaded.config.shutdown_grace));
+        self.stop.cancel();
+        if let Some(sharing) = &self.sharing {
+            sharing.stop.cancel();
+        }
+        self.reloads.close();
+        // Commands that wait for a reload are answered that the daemon stops.
+        (self.reading, self.reload_requests) = (None, None);
     }
 
     /// Replaces the list of configured channels and runs the new list.

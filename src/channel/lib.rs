@@ -59,6 +59,7 @@ pub use read::reader::{History, first_since};
 pub use read::service::unobserved;
 pub use run::machine::Processors;
 pub use run::tasks::{Task, Tasks};
+pub use status::catch_up::CatchUp;
 pub use status::deliveries::{DeliveredEvent, DeliveryPage, DeliveryTail, LateDelivery};
 pub use status::hour::{GAP, HOUR, Sample};
 pub use status::pace::{Progress, counted, grouped, rate, span};

@@ -24,6 +24,7 @@ use proof::event::{ChannelId, Offset, UnknownPart};
 use proof::verify::Address;
 
 pub(crate) mod board;
+pub(crate) mod catch_up;
 mod condition;
 pub(crate) mod deliveries;
 pub(crate) mod hour;

@@ -15,8 +15,26 @@ use super::context::Exit;
 /// How long the end of the program waits for a reader of standard error that has stopped reading.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
+/// Run the daemon: read the configured channels and deliver events.
+///
+/// Verified events go to the configured sinks, and logs go to standard error. On SIGTERM or SIGINT, the daemon
+/// finishes and records the current batch, then exits. A second signal ends it at once. On SIGHUP, the daemon reads
+/// the configuration and the secrets again.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Exit when every sink has every event that the service had at the start.
+    ///
+    /// Each channel counts up to its newest event when the service first shows it. An event without a proof is waited
+    /// for until its proof arrives, or until `proof_timeout` moves it to the quarantine. The command also waits for a
+    /// paused channel or a sink that refuses events. Exits with 0 if every sink has caught up, with 69 if the service
+    /// does not answer or a channel does not exist, and with 1 if a signal stops it before. If instances share the
+    /// state, run only one instance.
+    #[arg(long)]
+    until_caught_up: bool,
+}
+
 /// Runs the daemon until a signal ends it, or until no channel is left.
-pub(super) async fn run(file: Option<&Path>) -> Exit {
+pub(super) async fn run(args: &Args, file: Option<&Path>) -> Exit {
     // Listen first, so that a signal during the start also shuts the daemon down cleanly.
     let signals = daemon::Signals::listen();
     let loaded = match ConfigText::read(file).and_then(|text| Config::of(text, std::env::vars_os())) {
@@ -35,11 +53,12 @@ pub(super) async fn run(file: Option<&Path>) -> Exit {
         }
     };
     let queue = logs.queue.clone();
-    let exit = match Box::pin(daemon::run(file.map(Path::to_owned), loaded, signals, logs)).await {
+    let exit = match Box::pin(daemon::run(file.map(Path::to_owned), loaded, signals, logs, args.until_caught_up)).await
+    {
         // Deliveries that did not finish within the grace period are not lost: the next start repeats them.
         Ok(EndReason::Drained | EndReason::GraceExpired | EndReason::SinkClosed) => Exit::Done,
-        Ok(EndReason::AllGone) => Exit::Unavailable,
-        Ok(EndReason::Interrupted | EndReason::StateFailed) => Exit::Failed,
+        Ok(EndReason::AllGone | EndReason::Unavailable) => Exit::Unavailable,
+        Ok(EndReason::NotCaughtUp | EndReason::Interrupted | EndReason::StateFailed) => Exit::Failed,
         Err(error) => {
             error!(target: ALWAYS, error = %Chain(&*error), "channeld could not start");
             Exit::Failed

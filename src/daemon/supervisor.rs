@@ -48,6 +48,12 @@ pub(crate) enum EndReason {
     /// Stopped as requested, but a current batch did not finish in time. It is delivered again at the next start.
     #[strum(serialize = "shutdown_grace expired: the unfinished batches are offered again")]
     GraceExpired,
+    /// Stopped before every sink had caught up, although the daemon should run until then.
+    #[strum(serialize = "stopped before every sink had caught up")]
+    NotCaughtUp,
+    /// Not every sink could catch up, because a channel or the service is unavailable.
+    #[strum(serialize = "not every sink has caught up: a channel or the service is unavailable")]
+    Unavailable,
     /// The service reported that every channel is gone.
     #[strum(serialize = "no channel is left")]
     AllGone,

@@ -7,3 +7,4 @@ mod isolation;
 mod routing;
 mod start;
 mod start_time;
+mod until_caught_up;

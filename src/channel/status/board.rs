@@ -61,6 +61,9 @@ pub struct Board {
     unanswered: Option<Instant>,
     /// How long the service may be silent before the silence is reported.
     may_be_silent: Duration,
+    /// The newest offset in the first answer to a poll for the latest events, since the process started. The inner `None` is a
+    /// channel without events.
+    pub(crate) newest_at_start: Option<Option<Offset>>,
     /// Whether the last answer to a poll for the latest events was empty, although it reported more events.
     latest_is_empty: bool,
     /// When each poll in progress was sent. The polls own these times.
@@ -136,7 +139,7 @@ impl Board {
     }
 
     /// Returns how long the service has not answered a poll. Returns `None` while this is not longer than `may_be_silent`.
-    fn silence(&self) -> Option<Duration> {
+    pub(crate) fn silence(&self) -> Option<Duration> {
         let hanging = self.asked.iter().filter_map(Weak::upgrade).min().filter(|asked| asked.elapsed() > HANGS);
         let hangs_since = hanging.map(|asked| self.silent_since(*asked));
         self.unanswered.or(hangs_since).map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
@@ -204,6 +207,10 @@ impl Board {
     pub(crate) fn polled(&mut self, from: Option<Offset>, page: &Page) {
         let now = Timestamp::now();
         self.note_progress(from, page);
+        if from.is_none() {
+            let newest = page.events.first().map(|event| event.offset);
+            self.newest_at_start = self.newest_at_start.or(Some(newest));
+        }
         self.newest.shown(page.events.iter().map(|event| event.offset), now);
         self.status.last_poll = Some(now);
         (self.answered, self.unanswered) = (Some(Instant::now()), None);

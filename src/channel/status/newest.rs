@@ -37,6 +37,11 @@ impl Newest {
         self.shown.max(self.placed)
     }
 
+    /// Returns whether the service did not confirm the event at this offset.
+    pub(crate) fn is_unconfirmed(&self, offset: Option<Offset>) -> bool {
+        offset.is_some_and(|offset| self.unconfirmed.contains(&offset))
+    }
+
     /// Returns when the first known event above `cursor` became known. Returns `None` if no event above `cursor` is known.
     pub(crate) fn since(&self, cursor: Option<Offset>) -> Option<Timestamp> {
         self.marks.iter().find(|(offset, _)| Some(**offset) > cursor).map(|(_, since)| *since)

@@ -150,6 +150,11 @@ impl Setup {
         Daemon::run_in(&["run"], &self.write(), &self.secrets, &self.environment)
     }
 
+    /// Starts `channeld run --until-caught-up`.
+    pub(crate) fn start_until_caught_up(&self) -> Daemon {
+        Daemon::run_in(&["run", "--until-caught-up"], &self.write(), &self.secrets, &self.environment)
+    }
+
     /// Like [`start`](Self::start), after a command of the shell, which can set limits.
     pub(crate) fn start_after(&self, shell: &str) -> Daemon {
         Daemon::run_after(shell, &["run"], &self.write(), &self.secrets)
