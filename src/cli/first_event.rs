@@ -19,9 +19,12 @@ pub(super) struct Search {
 impl Search {
     /// Finds the first event that was created at `time` or later.
     pub(super) async fn first_since(&self, time: Time) -> Result<FirstEvent, CommandError> {
-        let source = unobserved(self.client.clone(), self.channel);
-        let first = FirstEvent::since(&*source, time, Timestamp::now()).await;
-        first.map_err(CommandError::reading(SEARCHING))
+        let (source, now) = (unobserved(self.client.clone(), self.channel), Timestamp::now());
+        if time.at(now) > Some(now) {
+            return Err(CommandError::usage(format!("the time {time} is in the future")));
+        }
+        let first = FirstEvent::since(&*source, time, now).await;
+        first.map_err(CommandError::api(SEARCHING))
     }
 
     /// Finds the last event that was created at `time` or earlier.

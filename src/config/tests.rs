@@ -323,7 +323,9 @@ fn a_start_is_a_time_if_it_is_not_a_plain_number() {
         let config = load(&with("channels.a", "start", value), &[]).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(config.channels[0].start, Start::Offset(expected.parse().unwrap()), "{value}");
     }
-    load(&with("channels.a", "start", "\"2999-01-01\""), &[]).expect_err("the future");
+    // The clock of the machine can be wrong, so this is no mistake.
+    let config = load(&with("channels.a", "start", "\"2999-01-01\""), &[]).unwrap_or_else(|error| panic!("{error}"));
+    assert!(config.notes[0].contains("channels.a.start: is in the future"), "{:?}", config.notes);
 }
 
 #[test]

@@ -3,9 +3,11 @@
 //! # Invariants
 //!
 //! * **No event from the time on is left out.** The first event is the event with the lowest offset among all events that were
-//!   created at or after the time. Events that were created up to [`SKEW`] seconds before the time can follow it.
-//! * **Confirmed.** The service must show the event under its id too. If no such event exists yet, the service's newest event
-//!   must have been created before the time, according to both poll and search.
+//!   created at or after the time. Events that were created up to [`SKEW`](api::windows::SKEW) seconds before the time can
+//!   follow it.
+//! * **Confirmed, or not named.** The service must show the event under its id too. If no such event exists yet, the service's
+//!   newest event must have been created before the time, according to both poll and search. Otherwise the answer is only an
+//!   offset below which no such event exists.
 //! * **Bounded.** Only candidates for the first event are kept.
 
 use std::fmt;
@@ -13,7 +15,6 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 
-use crate::error::ReadError;
 use crate::read::reader::{FIRST_SPAN, first_since};
 use crate::read::source::Source;
 use api::windows::{Direction, END_OF_TIME, InDoubt, Windows};
@@ -26,7 +27,7 @@ use proof::event::{Event, EventKey, Offset, RawEvent};
 pub enum OffsetOrTime {
     /// A plain number.
     Offset(Offset),
-    /// A time before now.
+    /// Any other text.
     Time(Time),
 }
 
@@ -37,22 +38,17 @@ impl FromStr for OffsetOrTime {
         if text.parse::<i128>().is_ok() {
             return text.parse().map(Self::Offset);
         }
-        let time: Time = text.parse().map_err(|_| {
+        text.parse().map(Self::Time).map_err(|_| {
             "must be an offset (a whole number, 0 or larger) or a time: 2026-05-14T12:00:00Z, 2026-05-14, @1778760000 (Unix \
              seconds) or 7d (that long ago)"
-        })?;
-        match unix_second(time, Timestamp::now()) {
-            Some(_) => Ok(Self::Time(time)),
-            None => Err("must not be a time in the future or before 1970"),
-        }
+        })
     }
 }
 
-/// Returns the first Unix second at or after a time. Returns `None` for a time in the future or before 1970.
-fn unix_second(time: Time, now: Timestamp) -> Option<i64> {
-    let time = time.at(now)?;
-    let second = time.as_second() + i64::from(time.subsec_nanosecond() > 0);
-    (second >= 0 && time <= now).then_some(second)
+/// Returns the first Unix second at or after a time. Every event was created after 1970.
+fn unix_second(time: Time, now: Timestamp) -> i64 {
+    let time = time.at(now).unwrap_or(Timestamp::UNIX_EPOCH).max(Timestamp::UNIX_EPOCH);
+    time.as_second() + i64::from(time.subsec_nanosecond() > 0)
 }
 
 /// The first event that was created at or after a time.
@@ -65,9 +61,9 @@ pub enum FirstEvent {
         /// The time in the event, if the event has one. It can differ a little from the time of its creation.
         time: Option<Timestamp>,
     },
-    /// At this offset or above. The event itself cannot be identified, because too many events were created in the same second,
-    /// or because the order of times differs too much from the order of offsets. Events that were created up to
-    /// [`SKEW`](api::windows::SKEW) seconds before the time can be at this offset or above too.
+    /// At this offset or above. The event itself cannot be identified: too many events were created in the same second, or the
+    /// order of times differs too much from the order of offsets, or answers of the service contradict each other. Earlier events
+    /// can be at this offset or above too, usually events of the last [`SKEW`](api::windows::SKEW) seconds before the time.
     AtLeast(Offset),
     /// No event was created at or after the time yet.
     NotYet {
@@ -80,18 +76,28 @@ impl FirstEvent {
     /// Finds the first event that was created at or after `time`, with `now` as the current time.
     ///
     /// # Errors
-    /// [`ReadError`] if the service does not answer, or if its answers contradict each other. The caller must repeat the call
-    /// later.
-    pub async fn since(source: &dyn Source, time: Time, now: Timestamp) -> Result<Self, ReadError> {
-        // After the clock was set back, `time` can be in the future. The search then begins now, so no event is left out.
-        let second = unix_second(time, now).unwrap_or_else(|| now.as_second().max(0));
+    /// If the service does not answer.
+    pub async fn since(source: &dyn Source, time: Time, now: Timestamp) -> Result<Self, ApiError> {
+        // `time` may be after `now`, because the clock of this machine can be wrong.
+        let second = unix_second(time, now);
         // The newest event is requested first, so that the search finds an event that becomes visible meanwhile.
         let newest = source.poll(None, 1).await?.events.first().map(|event| event.offset);
-        match search(source, second).await? {
-            Ok(Some(event)) => confirmed(source, &event).await,
-            Ok(None) => not_yet(source, second, newest).await,
-            Err(_) => Ok(Self::AtLeast(first_since(source, second).await?)),
+        let found = match search(source, second).await? {
+            Ok(None) => return not_yet(source, second, newest).await,
+            found => found.ok().flatten(),
+        };
+        if let Some(event) = found
+            && is_confirmed(source, &event).await?
+        {
+            return Ok(Self::found(&event));
         }
+        Ok(Self::AtLeast(first_since(source, second).await?))
+    }
+
+    fn found(event: &RawEvent) -> Self {
+        let parsed = Event::parse(event.json.clone()).ok();
+        let time = parsed.and_then(|event| Timestamp::from_second(event.payload.timestamp?).ok());
+        Self::Found { key: event.event_key(), time }
     }
 
     /// Returns the offset at which the events since the time begin, or `None` if there is no such event yet.
@@ -121,7 +127,7 @@ impl fmt::Display for FirstEvent {
                 time.map_or(Ok(()), |time| write!(f, ", time {time}"))
             }
             Self::AtLeast(offset) => {
-                write!(f, "offset {offset} or above: the service shows too many events of that time to find it exactly")
+                write!(f, "offset {offset} or above: the service's answers do not show exactly which event it is")
             }
             Self::NotYet { newest: Some(newest) } => write!(f, "none yet: the newest event is at offset {newest}"),
             Self::NotYet { newest: None } => f.write_str("none yet: the channel has no events"),
@@ -134,7 +140,7 @@ impl fmt::Display for FirstEvent {
 /// # Errors
 /// If the service does not answer.
 pub async fn last_until(source: &dyn Source, time: Time, now: Timestamp) -> Result<Option<Offset>, ApiError> {
-    let second = time.at(now).unwrap_or(now).as_second();
+    let second = time.at(now).map_or(0, Timestamp::as_second);
     Ok(source.created(None, second, 1).await?.events.first().map(|event| event.offset))
 }
 
@@ -164,29 +170,26 @@ async fn search(source: &dyn Source, second: i64) -> Result<Result<Option<RawEve
     }
 }
 
-/// Confirms that the service shows an event under its id at the same offset. An event without an id cannot be requested alone:
+/// Returns whether the service shows an event under its id at the same offset. An event without an id cannot be requested alone:
 /// search has shown it.
-async fn confirmed(source: &dyn Source, event: &RawEvent) -> Result<FirstEvent, ReadError> {
-    let in_doubt = || ReadError::InDoubt { above: None, below: event.offset };
-    if let Some(id) = event.id {
-        match source.event(id).await {
-            Ok(same) if same.offset == event.offset => {}
-            Ok(_) | Err(ApiError::NotFound(_)) => return Err(in_doubt()),
-            Err(error) => return Err(error.into()),
-        }
+async fn is_confirmed(source: &dyn Source, event: &RawEvent) -> Result<bool, ApiError> {
+    let Some(id) = event.id else { return Ok(true) };
+    match source.event(id).await {
+        Ok(same) => Ok(same.offset == event.offset),
+        Err(ApiError::NotFound(_)) => Ok(false),
+        Err(error) => Err(error),
     }
-    let seconds = Event::parse(event.json.clone()).ok().and_then(|event| event.payload.timestamp);
-    let time = seconds.and_then(|second| Timestamp::from_second(second).ok());
-    Ok(FirstEvent::Found { key: event.event_key(), time })
 }
 
-/// Confirms that the newest event was created before `second`. Search may show an event later than poll.
-async fn not_yet(source: &dyn Source, second: i64, newest: Option<Offset>) -> Result<FirstEvent, ReadError> {
-    let found = source.created(None, second - 1, 1).await?.events.first().map(|event| event.offset);
-    match newest {
-        Some(below) if found < newest => Err(ReadError::InDoubt { above: found, below }),
-        _ => Ok(FirstEvent::NotYet { newest: newest.max(found) }),
-    }
+/// Confirms that the newest event was created before `second`. Search may show an event later than poll. All events that search
+/// does not show then count as events since the time.
+async fn not_yet(source: &dyn Source, second: i64, newest: Option<Offset>) -> Result<FirstEvent, ApiError> {
+    let before = source.created(None, second - 1, 1).await?.events.first().map(|event| event.offset);
+    Ok(if before < newest { FirstEvent::AtLeast(after(before)) } else { FirstEvent::NotYet { newest: before } })
+}
+
+fn after(offset: Option<Offset>) -> Offset {
+    offset.and_then(|offset| Offset::new(offset.get().saturating_add(1))).unwrap_or(Offset::ZERO)
 }
 
 #[cfg(test)]

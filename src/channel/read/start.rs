@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use crate::channel::settings::{LaneSettings, Start};
-use crate::error::{ChannelError, ReadError};
+use crate::error::ChannelError;
 use crate::read::first_event::FirstEvent;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::status::Activity;
@@ -153,7 +153,7 @@ async fn first_since(read_plan: &ReadPlan, time: Time) -> Result<Option<Offset>,
                 info!(channel = %read_plan.channel.identity.name, start = %time, first_event = %first, "reading begins at the first event since the start time");
                 return Ok(first.before());
             }
-            Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
+            Err(ApiError::ChannelGone(_)) => return Err(ChannelError::Gone),
             Err(error) => trouble.wait_out("searching for the first event since the start time", error).await,
         }
     }

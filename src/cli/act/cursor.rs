@@ -153,7 +153,7 @@ mod tests {
         for time in ["2026-11-01", "2026-11-01T00:00:00Z", "@1760000000", "7d"] {
             assert_eq!(target(time), Ok(Target::At(OffsetOrTime::Time(time.parse().unwrap()))), "{time}");
         }
-        for wrong in ["-1", "newest", "", "1.5", "2999-01-01", "@-1", "99999999999999999999"] {
+        for wrong in ["-1", "newest", "", "1.5", "@", "99999999999999999999"] {
             assert!(target(wrong).is_err(), "{wrong}");
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::json;
 use strum::VariantArray;
 
@@ -13,8 +14,13 @@ use crate::config::reading::{Reported, Section, all};
 use crate::config::settings_list::SettingsList;
 use ::channel::{Expect, OffsetOrTime, SignedField, Start, Verification};
 use ::record::{ChannelRef, Filter};
+use net::time::Time;
 use operator::ConfiguredChannel;
 use proof::event::ChannelId;
+
+/// The values of `start`.
+const START: &str = "must be \"earliest\", \"latest\", an offset (a whole number, 0 or larger), or a time, such as \
+                     \"2026-11-01T00:00:00Z\", \"@1793491200\" (Unix seconds) or \"7d\" (that long ago)";
 
 /// `[channels.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +112,7 @@ fn read(
         channel: read_id(table, ids).map(|id| ChannelRef { name: table.key.name().into(), id }),
         sinks: read_sinks(table, defined),
         filters: sinks.as_ref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(&table.section("filters"), sinks)),
-        start: table.or("start", start, "earliest"),
+        start: read_start(table),
         settle: table.or("settle", duration, "30s"),
         compare: table.optional("compare", positive_duration),
         verification: verification.and_then(|found| found.ok_or_else(|| levels.without_owner())),
@@ -167,6 +173,16 @@ fn read_expect(expect: &Section<'_>) -> Expect {
     Expect::of(SignedField::VARIANTS.iter().filter_map(read))
 }
 
+fn read_start(channel: &Section<'_>) -> Result<Start, Reported> {
+    let start = channel.or("start", start, "earliest")?;
+    if let Start::Time(Time::At(time)) = start
+        && time > Timestamp::now()
+    {
+        channel.note("start", "is in the future; reading begins after the newest event");
+    }
+    Ok(start)
+}
+
 fn start(text: &str) -> Result<Start, String> {
     match text.trim() {
         "earliest" => Ok(Start::Earliest),
@@ -174,9 +190,7 @@ fn start(text: &str) -> Result<Start, String> {
         other => match other.parse() {
             Ok(OffsetOrTime::Offset(offset)) => Ok(Start::Offset(offset)),
             Ok(OffsetOrTime::Time(time)) => Ok(Start::Time(time)),
-            Err(_) => Err("must be \"earliest\", \"latest\", an offset (a whole number, 0 or larger), or a time that is not in the \
-                           future, such as \"2026-11-01T00:00:00Z\", \"@1793491200\" (Unix seconds) or \"7d\" (that long ago)"
-                .to_owned()),
+            Err(_) => Err(START.to_owned()),
         },
     }
 }
