@@ -312,7 +312,7 @@ api_key_file = {}
         text.extend(["path = ", &path(&self.state), "\n"]);
         for (name, id) in channels {
             text.extend(["\n[channels.", name, "]\nid = ", &quoted(id), "\nsinks = [\"events\"]\n"]);
-            text += "# Used only while no cursor is recorded: \"earliest\", \"latest\" or an offset.\nstart = \"earliest\"\n";
+            text += "# Used only while no cursor is recorded: \"earliest\", \"latest\", an offset, or a time such as \"7d\".\nstart = \"earliest\"\n";
         }
         text + "\n[sinks.events]\n" + &sink.lines()
     }
