@@ -35,6 +35,7 @@ mod channel;
 mod event;
 mod fault;
 mod http;
+mod keys;
 mod misbehaviour;
 mod options;
 mod publisher;
@@ -45,6 +46,7 @@ pub use event::kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering}
 pub use event::roster::{WatcherConfidence, WatcherStatus};
 pub use fault::{Fault, Route};
 pub use http::backend::Requests;
+pub use keys::{Deny, ParseKeyError, RevokeKey};
 pub use misbehaviour::{MisbehavingChannels, Misbehaviour, ParseMisbehaviourError};
 pub use options::{GoBack, HasMore, LateProofs, Options, ParseAfterError, ParseStealError, Signing, Steal, Window};
 pub use version::ApiVersion;
@@ -62,7 +64,7 @@ use proof::verify::{Address, Hash};
 pub struct Announcement {
     /// The base URL. It ends in `/v1`, without a trailing slash.
     pub base_url: String,
-    /// The API key that the simulator accepts.
+    /// The first API key that the simulator accepts.
     pub api_key: String,
     /// The organization that owns the events, in tenant `1`.
     pub org_id: String,
@@ -107,6 +109,9 @@ impl Simulator {
         }
         if let Some(go_back) = options.go_back {
             tasks.spawn(publisher::go_back(Arc::clone(&backend), go_back, stop.clone()));
+        }
+        for revoke in options.revoke_key {
+            tasks.spawn(publisher::revoke(Arc::clone(&backend), revoke, stop.clone()));
         }
         Ok(Self { backend, announcement, stop: stop.drop_guard(), tasks })
     }
@@ -209,7 +214,17 @@ impl Simulator {
 
     /// Accepts only this API key from now on.
     pub fn set_api_key(&self, key: &str) {
-        self.backend.set_api_key(key);
+        self.backend.keys.set(key);
+    }
+
+    /// Answers this API key with 401 from now on.
+    pub fn revoke_api_key(&self, key: &str) {
+        self.backend.keys.revoke(key);
+    }
+
+    /// Answers this API key with 403 on a route from now on, because it lacks the scope.
+    pub fn deny(&self, key: &str, route: Route) {
+        self.backend.keys.deny(key, route);
     }
 
     /// Sets the status of a watcher.
@@ -242,7 +257,7 @@ impl Simulator {
 fn announce(at: SocketAddr, options: &Options, network: &Network, channels: &[Arc<Channel>]) -> Announcement {
     Announcement {
         base_url: format!("http://{at}{}", routes::BASE),
-        api_key: options.api_key(),
+        api_key: options.accepted_keys().swap_remove(0),
         org_id: options.org_id.clone(),
         workflow_owner: network.owner(),
         valid_signers: network.addresses(),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::value_parser;
 
-use crate::event::roster::{WatcherConfidence, WatcherStatus};
+use crate::event::roster::WatcherStatus;
+use crate::keys::{Deny, RevokeKey};
 use crate::misbehaviour::MisbehavingChannels;
 use crate::random;
 use crate::version::ApiVersion;
@@ -21,9 +22,17 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
 
-    /// The API key that clients must send [default: sim-… derived from the seed]
-    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
-    pub api_key: Option<String>,
+    /// An API key that clients can send. May be given several times [default: sim-… derived from the seed]
+    #[arg(long = "api-key", value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
+    pub api_keys: Vec<String>,
+
+    /// Revoke an API key after this time, such as 1:30s for the first key [default: never]
+    #[arg(long, value_name = "NUMBER:DURATION")]
+    pub revoke_key: Vec<RevokeKey>,
+
+    /// The routes for which an API key lacks the scope, such as 1:watcher for the first key [default: none]
+    #[arg(long, value_name = "NUMBER:ROUTE")]
+    pub deny: Vec<Deny>,
 
     /// The version of the service's API
     #[arg(long, value_enum, default_value_t, value_name = "VERSION")]
@@ -131,9 +140,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns the only API key that is accepted.
-    pub fn api_key(&self) -> String {
-        self.api_key.clone().unwrap_or_else(|| random::api_key(self.seed))
+    /// Returns the API keys that are accepted. At least one.
+    pub fn accepted_keys(&self) -> Vec<String> {
+        if self.api_keys.is_empty() { vec![random::api_key(self.seed)] } else { self.api_keys.clone() }
     }
 }
 
@@ -141,8 +150,9 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            api_key: None,
-            api_version: ApiVersion::default(),
+            api_keys: Vec::new(),
+            revoke_key: Vec::new(),
+            deny: Vec::new(),
             org_id: "org_simulated".to_owned(),
             channels: 1,
             events: 0,

@@ -1,4 +1,5 @@
-//! Changes that happen over time: new events at a steady rate, and the loss of events when the service goes back in time.
+//! Changes that happen over time: new events at a steady rate, the loss of events when the service goes back in time, and
+//! the revocation of keys.
 //!
 //! # Cancellation
 //!
@@ -11,6 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::http::backend::Backend;
+use crate::keys::RevokeKey;
 use crate::options::GoBack;
 
 /// The minimum interval between two batches.
@@ -41,6 +43,13 @@ pub(crate) async fn go_back(backend: Arc<Backend>, GoBack { events, after }: GoB
         for channel in &backend.channels {
             channel.state_mut().log.go_back(events);
         }
+    }
+}
+
+/// Revokes an API key once.
+pub(crate) async fn revoke(backend: Arc<Backend>, RevokeKey { number, after }: RevokeKey, stop: CancellationToken) {
+    if stop.run_until_cancelled(sleep(after)).await.is_some() {
+        backend.keys.revoke_number(number);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state that the routes and the methods for tests share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::task::JoinError;
 
@@ -9,6 +9,7 @@ use super::envelope::RequestError;
 use crate::channel::{Channel, now_ms};
 use crate::event::network::Network;
 use crate::fault::{Faults, Route};
+use crate::keys::AcceptedKeys;
 use crate::misbehaviour::Misbehaviour;
 use crate::options::Options;
 use crate::version::ApiVersion;
@@ -19,8 +20,7 @@ pub(crate) struct Backend {
     pub(crate) channels: Vec<Arc<Channel>>,
     pub(crate) faults: Faults,
     pub(crate) requests: Counters,
-    pub(crate) version: ApiVersion,
-    api_key: RwLock<String>,
+    pub(crate) keys: AcceptedKeys,
 }
 
 /// How many requests came to each route, whatever the answer was.
@@ -76,8 +76,7 @@ impl Backend {
             channels: (0..options.channels as u64).map(channel).collect(),
             faults: Faults::new(options.seed, options.faults),
             requests: Counters::default(),
-            version: options.api_version,
-            api_key: RwLock::new(options.api_key()),
+            keys: AcceptedKeys::new(options.accepted_keys(), &options.deny),
         }
     }
 
@@ -87,14 +86,6 @@ impl Backend {
             channel.prepare().await?;
         }
         Ok(())
-    }
-
-    pub(crate) fn accepts(&self, key: &str) -> bool {
-        *self.api_key.read().unwrap_or_else(PoisonError::into_inner) == key
-    }
-
-    pub(crate) fn set_api_key(&self, key: &str) {
-        key.clone_into(&mut self.api_key.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Returns the channel with this id.

@@ -37,10 +37,17 @@ impl RequestError {
         Self { status: StatusCode::UNAUTHORIZED, kind: "UNAUTHORIZED", code: None, message }
     }
 
+    /// Returns a 403 for a key that lacks a scope.
+    pub(crate) fn denied() -> Self {
+        let message = "the API key lacks a scope".to_owned();
+        Self { status: StatusCode::FORBIDDEN, kind: "PERMISSION_DENIED", code: None, message }
+    }
+
     /// Returns the envelope for a status.
     pub(crate) fn of(status: StatusCode) -> Self {
         let (kind, code) = match status.as_u16() {
             401 => ("ORGANIZATION_NOT_FOUND", None),
+            403 => ("PERMISSION_DENIED", None),
             404 => ("NOT_FOUND", Some("CHANNEL_NOT_FOUND")),
             409 => ("CONFLICT", Some("RESOURCE_VERSION_CONFLICT")),
             429 => ("RATE_LIMITED", None),

@@ -20,6 +20,7 @@ use super::envelope::RequestError;
 use super::fault_response;
 use crate::event::content::json;
 use crate::fault::{Fault, Route};
+use crate::keys::Admission;
 
 /// The scheme of the `Authorization` header.
 const SCHEME: &str = "Apikey ";
@@ -53,14 +54,21 @@ pub(crate) async fn pass(
         Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
         _ => {}
     }
-    let admitted = gate.route == Route::Health || is_authorized(&gate.backend, &request);
-    let answer = if admitted { next.run(request).await } else { RequestError::unauthorized().into_response() };
+    let answer = match admission(&gate, &request) {
+        Admission::Admitted => next.run(request).await,
+        Admission::Unknown => RequestError::unauthorized().into_response(),
+        Admission::Denied => RequestError::denied().into_response(),
+    };
     spoilt(answer, fault, connection).await
 }
 
-fn is_authorized(backend: &Backend, request: &Request) -> bool {
+fn admission(gate: &Gate, request: &Request) -> Admission {
+    if gate.route == Route::Health {
+        return Admission::Admitted;
+    }
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    given.and_then(|value| value.strip_prefix(SCHEME)).is_some_and(|key| backend.accepts(key))
+    let key = given.and_then(|value| value.strip_prefix(SCHEME));
+    key.map_or(Admission::Unknown, |key| gate.backend.keys.admission(key, gate.route))
 }
 
 /// If the fault affects the whole connection, applies the fault and returns an answer that closes the connection
