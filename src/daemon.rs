@@ -21,6 +21,7 @@ use tracing::{info, warn};
 
 use crate::config::Loaded;
 use crate::version;
+use api::Client;
 use channel::{Channel, Processors, SharedParts};
 use ledger::store::StateSettings;
 use ledger::{Ledgers, StateError};
@@ -31,7 +32,7 @@ use telemetry::metrics::Metrics;
 use telemetry::{ALWAYS, Logs};
 
 pub(crate) mod assembly;
-mod catch_up;
+mod keys;
 pub(crate) mod membership;
 mod opening;
 mod progress;
@@ -142,7 +143,8 @@ struct Daemon {
     file: Option<PathBuf>,
     /// The configuration in force, and the text that it was read from.
     loaded: Loaded,
-    /// The sinks that were built from the configuration in force.
+    /// The client and the sinks that were built from the configuration in force.
+    client: Client,
     sinks: Sinks,
     parts: SharedParts,
     /// The configured channels.
@@ -192,15 +194,16 @@ impl Daemon {
             ledgers.store.clone().membership().map(|membership| Sharing::begin(membership, config.published()));
         let processors = Arc::<Processors>::default();
         let parts = SharedParts::new(ledgers, processors.clone(), metrics.clone(), traces);
-        let (sinks, channels) = assembly::assemble(config, None, &parts)?;
+        let (client, sinks, channels) = assembly::assemble(config, None, &parts)?;
         let stop = CancellationToken::new();
         let (asks, reloads) = mpsc::channel(1);
         let cluster = sharing.as_ref().map(|sharing| sharing.peers.clone());
-        let operations = watch::Sender::new(Arc::new(assembly::operations(config, &parts, asks, cluster)));
+        let operations = watch::Sender::new(Arc::new(assembly::operations(config, &client, &parts, asks, cluster)));
         let liveness = Liveness::new(processors, writes);
         Ok(Self {
             file,
             loaded,
+            client,
             sinks,
             parts,
             channels,
@@ -228,6 +231,7 @@ impl Daemon {
         watched.spawn(self.logs.queue.clone().watch());
         watched.spawn(progress::tell(self.sources.operations.clone()));
         watched.spawn(operator::note_minutes(self.sources.operations.clone()));
+        watched.spawn(keys::report(self.sources.operations.clone()));
         if let Some(sharing) = &self.sharing {
             watched.spawn(membership::share_turns(sharing.peers.seen.clone(), self.parts.handles.turns.clone()));
         }

@@ -98,60 +98,85 @@ pub struct ErrorResponse {
     pub status: u16,
     /// The envelope's `code`, or its `type` if it has no `code`. New values can appear.
     pub code: Option<Box<str>>,
-    /// The envelope's `message`, for people. It is bounded, and contains neither control characters nor the key.
+    /// The envelope's `message`, for people. It is bounded, and contains neither control characters nor a key.
     pub message: Option<Box<str>>,
-    /// The envelope's `type`, if this version does not know it.
-    pub unknown_type: Option<UnknownValue>,
+    /// What a key needs a scope for, if the key lacks the scope. Set only for a 403.
+    pub resource: Option<Resource>,
+}
+
+/// A resource of the service. To read it, a key needs a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+#[expect(missing_docs, reason = "the names are clear")]
+pub enum Resource {
+    Events,
+    Watchers,
+    Channels,
+    Networks,
+}
+
+impl Resource {
+    /// The resource at the path of a request.
+    pub(super) fn of(path: &str) -> Self {
+        let named = |segment: &str| match segment {
+            "events" => Some(Self::Events),
+            "watchers" => Some(Self::Watchers),
+            "networks" => Some(Self::Networks),
+            _ => None,
+        };
+        path.rsplit('/').find_map(named).unwrap_or(Self::Channels)
+    }
+
+    /// The scope of a key that may read the resource. Only the scope of events is published.
+    fn scope(self) -> &'static str {
+        match self {
+            Self::Events => "crec:event:read",
+            Self::Watchers => "that reads watchers",
+            Self::Channels => "that reads channels",
+            Self::Networks => "that reads networks",
+        }
+    }
 }
 
 impl ErrorResponse {
     /// Returns the parts of the envelope that can be read, and whether the body is an envelope. An envelope has a
     /// `type` or a `code`, or both. All other fields may be missing or new.
-    pub(super) fn read(status: u16, body: &[u8], key: &str) -> (Self, bool) {
+    pub(super) fn read(status: u16, body: &[u8], keys: &[&str]) -> (Self, bool) {
         let envelope: Value = serde_json::from_slice(body).unwrap_or_default();
-        let field = |name, bound| envelope.get(name)?.as_str().and_then(|text| presentable(text, key, bound));
-        let kind = field("type", MAX_CODE).filter(|kind| !knows_type(status, kind));
+        let field = |name, bound| envelope.get(name)?.as_str().and_then(|text| presentable(text, keys, bound));
         let answer = Self {
             status,
             unknown_type: kind.map(|kind| UnknownValue::new(UnknownPart::ErrorType, &kind)),
             code: field("code", MAX_CODE).or_else(|| field("type", MAX_CODE)),
             message: field("message", MAX_MESSAGE),
+            resource: None,
         };
         (answer, ["type", "code"].iter().any(|name| envelope.get(name).is_some_and(Value::is_string)))
     }
 
-    fn advice(&self) -> &'static str {
-        match (self.status, self.code.as_deref()) {
-            (401, Some("ORGANIZATION_NOT_FOUND")) => {
-                "; the service does not know the organization of this key: ask the service's operator"
+    fn advice(&self) -> Cow<'static, str> {
+        match (self.status, self.code.as_deref(), self.resource) {
+            (401, Some("ORGANIZATION_NOT_FOUND"), _) => {
+                "; the service does not know the organization of this key: ask the service's operator".into()
             }
-            (401, _) => "; check api.api_key",
-            (403, _) => "; is the key allowed to read this channel?",
-            _ => "",
+            (401, _, _) => "; check api.api_key".into(),
+            (403, _, Some(resource)) => format!(
+                "; the key lacks the scope {} for this request to read {resource}: ask the service's operator to add the scope, or use a key that has it",
+                resource.scope()
+            )
+            .into(),
+            _ => "".into(),
         }
     }
 }
 
-/// Whether this version knows the `type` of an error envelope. The type of a 401 for a wrong key is not documented.
-fn knows_type(status: u16, name: &str) -> bool {
-    let is_documented = matches!(
-        name,
-        "VALIDATION_ERROR"
-            | "ORGANIZATION_NOT_FOUND"
-            | "NOT_FOUND"
-            | "CONFLICT"
-            | "INTERNAL_ERROR"
-            | "PERMISSION_DENIED"
-    );
-    is_documented || status == 401
-}
-
-/// A text of the service in a form that can be shown: without control characters and the key, and at most `bound`
-/// characters long.
+/// A text of the service in a form that can be shown: without control characters and keys, and at most `bound` characters
+/// long.
 ///
-/// The key is replaced before the text is truncated, so that the end contains no part of the key.
-fn presentable(text: &str, key: &str, bound: usize) -> Option<Box<str>> {
-    let text = text.replace(key, REDACTED).replace(char::is_control, " ").replace(key, REDACTED);
+/// The keys are replaced before the text is truncated, so that the end contains no part of a key.
+fn presentable(text: &str, keys: &[&str], bound: usize) -> Option<Box<str>> {
+    let redacted = |text: &str| keys.iter().fold(text.to_owned(), |text, key| text.replace(key, REDACTED));
+    let text = redacted(&redacted(text).replace(char::is_control, " "));
     let text: String = text.trim().chars().take(bound).collect();
     (!text.is_empty()).then(|| text.into())
 }
@@ -200,6 +225,8 @@ pub enum SettingsError {
     BaseUrl,
     #[error("the API key is empty")]
     NoKey,
+    #[error("there are too many API keys")]
+    TooManyKeys,
     #[error("the API key has characters that cannot be sent in an HTTP header, such as a line break")]
     KeyCharacters,
     /// TLS cannot work here. The usual cause is that the system's certificates are not installed.
@@ -218,8 +245,8 @@ mod tests {
     #[test]
     fn a_partial_unknown_or_missing_envelope_is_accepted() {
         for body in ["", "<html>", "{", "[]", "7", r#"{"code":7,"message":null}"#, r#"{"code":" "}"#] {
-            let bare = ErrorResponse { status: 503, code: None, message: None, unknown_type: None };
-            assert_eq!(ErrorResponse::read(503, body.as_bytes(), KEY).0, bare, "{body}");
+            let bare = ErrorResponse { status: 503, code: None, message: None, resource: None };
+            assert_eq!(ErrorResponse::read(503, body.as_bytes(), &[KEY]).0, bare, "{body}");
         }
     }
 
@@ -227,7 +254,7 @@ mod tests {
     fn a_message_is_bounded_and_hides_control_characters_and_key() {
         let message = format!("no\n\u{1b}[31mkey {KEY}: {}", "x".repeat(500));
         let body = serde_json::json!({"code": "NEW_CODE", "message": message}).to_string();
-        let (answer, _) = ErrorResponse::read(401, body.as_bytes(), KEY);
+        let (answer, _) = ErrorResponse::read(401, body.as_bytes(), &[KEY]);
         assert_eq!(answer.code.as_deref(), Some("NEW_CODE"));
         let shown = answer.message.expect("the answer has a message");
         assert!(shown.starts_with("no  [31mkey [api key]: xx"), "{shown}");
@@ -238,7 +265,7 @@ mod tests {
     fn a_key_at_the_cut_is_hidden_entirely() {
         let message = format!("{}{KEY}", "x".repeat(MAX_MESSAGE - 3));
         let body = serde_json::json!({ "message": message, "code": KEY }).to_string();
-        let (answer, _) = ErrorResponse::read(400, body.as_bytes(), KEY);
+        let (answer, _) = ErrorResponse::read(400, body.as_bytes(), &[KEY]);
         assert!(!answer.to_string().contains("k3y"), "{answer}");
     }
 
@@ -274,7 +301,7 @@ mod tests {
             ("<html>", false),
             ("", false),
         ] {
-            assert_eq!(ErrorResponse::read(404, body.as_bytes(), KEY).1, is_envelope, "{body}");
+            assert_eq!(ErrorResponse::read(404, body.as_bytes(), &[KEY]).1, is_envelope, "{body}");
         }
     }
 }

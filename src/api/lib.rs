@@ -5,7 +5,7 @@
 //! * **Classified by status.** The body of an error is shown to people and decides nothing, because a proxy can send
 //!   any body. The exception is a 404: it counts as the service's answer only if its body is the service's error
 //!   envelope.
-//! * **The key is sent only to the service.** Redirects are not followed. No `Debug` output, error or log contains the
+//! * **The keys are sent only to the service.** Redirects are not followed. No `Debug` output, error or log contains a
 //!   key, even if the service repeats it.
 //! * **Bounded.** A body is read up to [`MAX_BODY`] bytes after decompression, and a page up to [`MAX_RECORDS`]
 //!   records. A body is read only as far as memory is available.
@@ -15,7 +15,8 @@
 //!   not.
 //! * **In turn.** Each request waits for its turn: see [`turns`](net::turns). A 429 makes the requests of all clients wait
 //!   whose [`Caller`]s belong together.
-//! * **No retries.** The caller waits and retries. The variants of [`ApiError`] state the next step.
+//! * **No retries.** The caller waits and retries. The variants of [`ApiError`] state the next step. The exception is a
+//!   refused key: the request is repeated with the next of the [`Keys`] at once.
 //!
 //! # Cancellation
 //!
@@ -27,7 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::header::CONTENT_TYPE;
 use url::Url;
 use uuid::Uuid;
 
@@ -40,6 +41,7 @@ use proof::event::{ChannelId, EventId, Offset, RawEvent};
 mod buffers;
 mod error;
 mod filter;
+mod keys;
 mod page;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -48,8 +50,9 @@ mod tests;
 mod transport;
 pub mod windows;
 
-pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, SettingsError, TransientError};
+pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, Resource, SettingsError, TransientError};
 pub use filter::{Created, Filter};
+pub use keys::{KeyState, Keys, MAX_KEYS};
 pub use page::{MAX_PAGE, MAX_RECORDS, Page, Watcher};
 
 use buffers::Buffers;
@@ -65,8 +68,9 @@ pub const SMALLEST_PAGE: u16 = 3;
 pub struct Settings {
     /// `http` or `https`, with the version segment at its end (`…/v1`). A trailing slash is ignored.
     pub base_url: Url,
-    /// The API key in the form that the service issued.
-    pub api_key: Secret,
+    /// The API keys in the form that the service issued, in the order of their use. At least one, and at most
+    /// [`MAX_KEYS`].
+    pub api_keys: Vec<Secret>,
     /// The timeout for connecting, including TLS.
     pub connect_timeout: Duration,
     /// The timeout for a whole request, from connecting to the last byte of the body.
@@ -79,7 +83,7 @@ pub struct Client {
     http: reqwest::Client,
     /// The base URL has no slash at its end.
     settings: Arc<Settings>,
-    authorization: HeaderValue,
+    keys: Arc<Keys>,
     max_body: usize,
     buffers: Arc<Buffers>,
     memory: Arc<ChannelMemory>,
@@ -100,6 +104,11 @@ impl PartialEq for Client {
 }
 
 impl Client {
+    /// The keys of this client.
+    pub fn keys(&self) -> &Arc<Keys> {
+        &self.keys
+    }
+
     /// Returns this client, but charges the memory of its response bodies to the given channel, and sends its requests in
     /// the turns of this caller.
     #[must_use]
@@ -116,7 +125,7 @@ impl Client {
     /// [`ApiError`]; a 404 is [`ApiError::ChannelGone`].
     pub async fn poll(&self, channel: ChannelId, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "events"]);
-        let request = self.authorized(request.query(&(("limit", limit), ("offset", offset))));
+        let request = request.query(&(("limit", limit), ("offset", offset)));
         let body = match limit {
             // Reading the newest event must not wait until the pages in memory are processed.
             1 => self.send_beyond(&request, ApiError::ChannelGone).await?,
@@ -140,7 +149,6 @@ impl Client {
     ) -> Result<Page, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "events", "search"]);
         let request = request.query(&filter.query()).query(&(("limit", limit), ("offset", offset)));
-        let request = self.authorized(request);
         let body = match limit {
             1 => self.send_beyond(&request, ApiError::ChannelGone).await?,
             _ => self.send(request, ApiError::ChannelGone, self.memory.free()).await?,
@@ -156,7 +164,7 @@ impl Client {
     pub async fn event(&self, channel: ChannelId, id: EventId) -> Result<RawEvent, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "events", "search", &id.to_string()]);
         // A page that is already in memory waits for this event, so the event must not wait for memory.
-        let body = self.send_beyond(&self.authorized(request), ApiError::NotFound).await?;
+        let body = self.send_beyond(&request, ApiError::NotFound).await?;
         Ok(page::read_one(&body, id)?)
     }
 
@@ -166,24 +174,24 @@ impl Client {
     /// [`ApiError`]. A 404 is [`ApiError::NotFound`].
     pub async fn watcher(&self, channel: ChannelId, id: Uuid) -> Result<Watcher, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "watchers", &id.to_string()]);
-        let body = self.send(self.authorized(request), ApiError::NotFound, self.memory.exceed(0)).await?;
+        let body = self.send(request, ApiError::NotFound, self.memory.exceed(0)).await?;
         Ok(Watcher::read(&body)?)
     }
 
     /// Sends a poll of the channel, or a health check if `channel` is `None`. If the answer is an error or is not JSON,
     /// returns an excerpt of its body for an operator.
     pub async fn refusal(&self, channel: Option<ChannelId>) -> Option<String> {
-        let request = match channel {
-            None => self.get(&["health-check"]),
+        let response = match channel {
+            None => self.ask_without_key(self.get(&["health-check"])).await,
             Some(channel) => {
                 let request = self.get(&["channels", &channel.to_string(), "events"]);
-                self.authorized(request.query(&[("limit", 1)]))
+                self.ask(&request.query(&[("limit", 1)])).await
             }
         };
-        let response = request.send().await.ok()?;
+        let response = response.ok()?;
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let is_answer = response.status().is_success() && kind.contains("json");
-        if is_answer { None } else { Some(http::excerpt(response, &[self.settings.api_key.expose()]).await) }
+        if is_answer { None } else { Some(http::excerpt(response, &self.keys.secrets()).await) }
     }
 
     /// Checks whether the service is up. The request needs no key, so no key is sent and a wrong key is not noticed.
@@ -191,6 +199,7 @@ impl Client {
     /// # Errors
     /// [`ApiError`] unless the status is 2xx.
     pub async fn health(&self) -> Result<(), ApiError> {
-        self.send(self.get(&["health-check"]), ApiError::Refused, self.memory.free()).await.map(drop)
+        let response = self.ask_without_key(self.get(&["health-check"])).await?;
+        self.read(response, ApiError::Refused, self.memory.free()).await.map(drop)
     }
 }

@@ -74,7 +74,7 @@ impl Scripted {
     pub fn settings(&self) -> Settings {
         Settings {
             base_url: self.base_url.clone(),
-            api_key: Secret::new(KEY),
+            api_keys: vec![Secret::new(KEY)],
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
         }

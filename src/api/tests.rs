@@ -14,6 +14,8 @@ use crate::testing::{KEY, Scripted};
 use net::memory::{Memory, Reserved};
 use net::turns::Turns;
 
+mod keys;
+
 /// The length of a page.
 const LENGTH: usize = 1_000_000;
 
@@ -390,7 +392,7 @@ async fn no_connection_and_no_answer_are_transient() {
     let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let settings = Settings {
         base_url: format!("http://{}", silent.local_addr().unwrap()).parse().unwrap(),
-        api_key: Secret::new(KEY),
+        api_keys: vec![Secret::new(KEY)],
         connect_timeout: Duration::from_secs(5),
         request_timeout: Duration::from_millis(100),
     };
@@ -412,7 +414,7 @@ async fn one_connection_serves_many_requests() {
     };
     let second = Duration::from_secs(1);
     let settings =
-        Settings { base_url, api_key: Secret::new(KEY), connect_timeout: second, request_timeout: 5 * second };
+        Settings { base_url, api_keys: vec![Secret::new(KEY)], connect_timeout: second, request_timeout: 5 * second };
     let client = Client::new(settings).unwrap();
     let asking = async {
         for _ in 0..3 {
@@ -441,9 +443,9 @@ async fn a_watcher_is_its_status_and_its_bytes() {
 #[test]
 fn impossible_settings_are_refused() {
     let with = |base_url: &str, api_key: &str| {
-        let (api_key, timeout) = (Secret::new(api_key), Duration::from_secs(1));
+        let (api_keys, timeout) = (vec![Secret::new(api_key)], Duration::from_secs(1));
         let base_url = base_url.parse().unwrap();
-        Client::new(Settings { base_url, api_key, connect_timeout: timeout, request_timeout: timeout })
+        Client::new(Settings { base_url, api_keys, connect_timeout: timeout, request_timeout: timeout })
     };
     for url in
         ["ftp://host/v1", "data:x", "http://me@host/v1", "http://:pw@host/v1", "http://host/?a", "http://host/#a"]

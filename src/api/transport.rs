@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
-use reqwest::{RequestBuilder, Response};
+use reqwest::header::{ACCEPT, HeaderValue};
+use reqwest::{RequestBuilder, Response, StatusCode};
 use rustls::InvalidMessage;
 use tokio::task::yield_now;
 use url::Url;
 
-use super::error::{ApiError, ErrorResponse, InvalidResponse, MAX_ENVELOPE, SettingsError, TransientError};
+use super::error::{ApiError, ErrorResponse, InvalidResponse, MAX_ENVELOPE, Resource, SettingsError, TransientError};
+use super::keys::Keys;
 use super::{Client, MAX_BODY, Settings};
 use net::http;
 use net::memory::Reserved;
@@ -44,11 +45,7 @@ impl Client {
     /// # Errors
     /// [`SettingsError`] if the settings could never work.
     pub fn new(mut settings: Settings) -> Result<Self, SettingsError> {
-        if settings.api_key.expose().is_empty() {
-            return Err(SettingsError::NoKey);
-        }
-        let authorization = http::sensitive(&format!("Apikey {}", settings.api_key.expose()));
-        let authorization = authorization.ok_or(SettingsError::KeyCharacters)?;
+        let keys = Arc::new(Keys::new(&settings.api_keys)?);
         settings.base_url = base(settings.base_url)?;
         let http = http::client_for(&settings.base_url)
             .map_err(SettingsError::Tls)?
@@ -62,7 +59,7 @@ impl Client {
             .map_err(SettingsError::Http)?;
         let (settings, buffers) = (Arc::new(settings), Arc::default());
         let (memory, turns) = (Arc::default(), Arc::default());
-        Ok(Self { http, settings, authorization, max_body: MAX_BODY, buffers, memory, turns })
+        Ok(Self { http, settings, keys, max_body: MAX_BODY, buffers, memory, turns })
     }
 
     /// A request without the key.
@@ -70,10 +67,6 @@ impl Client {
         let mut url = self.settings.base_url.clone();
         url.path_segments_mut().expect("an http URL has a path").pop_if_empty().extend(path);
         self.http.get(url).header(ACCEPT, HeaderValue::from_static("application/json"))
-    }
-
-    pub(super) fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
-        request.header(AUTHORIZATION, self.authorization.clone())
     }
 
     /// The body of a 2xx response. Waits for memory if the body is long.
@@ -110,27 +103,61 @@ impl Client {
         }
     }
 
-    /// Waits for a turn, and returns the body of a 2xx response, if memory for it is available. A 404 of the service is the
-    /// error `missing`.
+    /// Sends a request with a key, and returns the body of a 2xx response, if memory for it is available. A 404 of the service
+    /// is the error `missing`.
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
         missing: fn(ErrorResponse) -> ApiError,
         reserved: Reserved,
     ) -> Result<Bytes, ApiError> {
+        let response = self.ask(&request).await?;
+        self.read(response, missing, reserved).await
+    }
+
+    /// Sends a request with a key. While the service refuses the key, repeats the request with the next one.
+    pub(super) async fn ask(&self, request: &RequestBuilder) -> Result<Response, ApiError> {
+        let mut attempt = self.keys.attempt();
+        loop {
+            let again = request.try_clone().expect("the request has no body");
+            let response = self.ask_without_key(attempt.sign(again)).await?;
+            if response.status() == StatusCode::UNAUTHORIZED && attempt.refused() {
+                continue;
+            }
+            // Another error can come from a proxy, which does not know the key.
+            if response.status().is_success() {
+                attempt.accepted();
+            }
+            return Ok(response);
+        }
+    }
+
+    /// Waits for a turn, and sends the request as it is.
+    pub(super) async fn ask_without_key(&self, request: RequestBuilder) -> Result<Response, ApiError> {
         let turn = self.turns.turn().await;
-        let mut response = request.send().await.map_err(broken)?;
-        let (status, retry_after) = (response.status().as_u16(), http::retry_after(response.headers()));
-        match status {
-            429 => self.turns.refused(turn, retry_after),
+        let response = request.send().await.map_err(broken)?;
+        match response.status().as_u16() {
+            429 => self.turns.refused(turn, http::retry_after(response.headers())),
             _ => self.turns.accepted(turn),
         }
+        Ok(response)
+    }
+
+    /// Returns the body of a 2xx response, if memory for it is available. A 404 of the service is the error `missing`.
+    pub(super) async fn read(
+        &self,
+        mut response: Response,
+        missing: fn(ErrorResponse) -> ApiError,
+        reserved: Reserved,
+    ) -> Result<Bytes, ApiError> {
+        let (status, retry_after) = (response.status().as_u16(), http::retry_after(response.headers()));
         if response.status().is_success() {
             return self.body(&mut response, self.longest(), reserved).await;
         }
         // The status counts even if the body cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE, self.memory.exceed(0)).await.unwrap_or_default();
-        let (mut answer, is_envelope) = ErrorResponse::read(status, &said, self.settings.api_key.expose());
+        let (mut answer, is_envelope) = ErrorResponse::read(status, &said, &self.keys.secrets());
+        answer.resource = Some(Resource::of(response.url().path())).filter(|_| status == 403);
         if status == 400 && !is_envelope && self.settings.base_url.scheme() == "http" {
             answer.message.get_or_insert_with(|| NOT_HTTP.into());
         }

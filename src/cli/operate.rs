@@ -102,6 +102,7 @@ impl Operator {
             handles: Arc::default(),
             recent: Arc::default(),
             daemon: None,
+            api_keys: None,
             cluster,
             channels: configured(&self.config.channels).into(),
         }

@@ -4,6 +4,7 @@
 //! have.
 
 mod reader;
+mod secrets;
 mod section;
 pub(super) mod values;
 

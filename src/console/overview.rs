@@ -86,6 +86,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
                 }
             }
         }
+        @for warning in &report.warnings { p { strong { "Warning: " } (whole(warning)) } }
         @if report.lost.is_some() && !read_only { p { a.button href="/do/acknowledge" { "Acknowledge the loss…" } } }
         dl.numbers {
             div { dt { "Quarantine" } dd { (grouped(report.quarantine.events)) @if report.quarantine.full { " " span.bad { "full" } } } }

@@ -9,7 +9,7 @@ use crate::config::{self, Config};
 use api::Client;
 use channel::{Channel, LaneSettings, Settings, SharedParts};
 use cluster::Peers;
-use operator::{Operations, Process, Reloads};
+use operator::{ApiKeys, Operations, Process, Reloads};
 use sink::{OpenFiles, Sink, SinkError};
 use telemetry::metrics::Metrics;
 
@@ -41,7 +41,13 @@ pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
 }
 
 /// Returns the operations of this process. `reloads` receives the requests to read the configuration again.
-pub(crate) fn operations(config: &Config, parts: &SharedParts, reloads: Reloads, cluster: Option<Peers>) -> Operations {
+pub(crate) fn operations(
+    config: &Config,
+    client: &Client,
+    parts: &SharedParts,
+    reloads: Reloads,
+    cluster: Option<Peers>,
+) -> Operations {
     let process = Process { pid: std::process::id(), started: Timestamp::now() };
     Operations {
         version: crate::version::text(),
@@ -49,24 +55,32 @@ pub(crate) fn operations(config: &Config, parts: &SharedParts, reloads: Reloads,
         handles: parts.handles.clone(),
         recent: parts.recent.clone(),
         daemon: Some((process, reloads)),
+        api_keys: Some(api_keys(config, client)),
         cluster,
         channels: config.channels.iter().map(config::Channel::for_operator).collect(),
     }
 }
 
-/// Returns the configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not changed is kept
-/// from `before`. The channels share the memory and the space for recent proofs.
+/// Returns the API keys that the status shows.
+pub(super) fn api_keys(config: &Config, client: &Client) -> ApiKeys {
+    ApiKeys { keys: client.keys().clone(), expires: config.api.key_expires }
+}
+
+/// Returns the client, and the configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not
+/// changed is kept from `before`. If the settings of the client have not changed, the client is kept, and its refused keys
+/// are tried again. The channels share the memory and the space for recent proofs.
 pub(super) fn assemble(
     config: &Config,
-    before: Option<(&Config, &Sinks)>,
+    before: Option<(&Config, &Client, &Sinks)>,
     parts: &SharedParts,
-) -> Result<(Sinks, Vec<Arc<Channel>>), AssemblyError> {
-    let client = client(config)?;
+) -> Result<(Client, Sinks, Vec<Arc<Channel>>), AssemblyError> {
+    let kept = before.filter(|(before, ..)| before.api.client == config.api.client).map(|(_, client, _)| client);
+    let client = kept.cloned().map_or_else(|| client(config), Ok)?;
     let mut sinks = Sinks::new();
     for (name, configured) in &config.sinks {
         let settings = &configured.settings;
         let unchanged = |config: &Config| config.sinks.get(name).is_some_and(|before| before.settings == *settings);
-        let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
+        let kept = before.filter(|(config, ..)| unchanged(config)).and_then(|(.., sinks)| sinks.get(name));
         let sink = match kept {
             Some(lane_settings) => lane_settings.sink.clone(),
             None => settings.build(name, &parts.open_files, &parts.metrics).map_err(|error| AssemblyError {
@@ -81,10 +95,11 @@ pub(super) fn assemble(
     parts.handles.memory.share_among(memory_for_events(config.memory, channels.len()), channels.len());
     parts.handles.turns.limit(config.api.rate);
     parts.handles.turns.first_pause(config.api.retry.wait);
-    if before.is_some_and(|(before, _)| before.api.client != config.api.client) {
+    if before.is_some() && kept.is_none() {
         parts.handles.turns.forget_refusals();
     }
-    Ok((sinks, channels))
+    client.keys().forget_refusals();
+    Ok((client, sinks, channels))
 }
 
 /// Returns the part of the memory limit that pages and events can use: what the channels themselves leave, but at least half.

@@ -110,7 +110,8 @@ impl Daemon {
     fn adopt(&mut self, loaded: Loaded) -> Result<Changes, StartError> {
         let (before, config) = (&self.loaded.config, &loaded.config);
         check_lasting(before, config)?;
-        let (sinks, channels) = assembly::assemble(config, Some((before, &self.sinks)), &self.parts)?;
+        let (client, sinks, channels) =
+            assembly::assemble(config, Some((before, &self.client, &self.sinks)), &self.parts)?;
         let warnings = warnings(before, config, &self.parts.handles);
         for warning in &warnings {
             warn!(target: ALWAYS, warning, "the new configuration rejects events that were verified recently");
@@ -123,9 +124,11 @@ impl Daemon {
         self.logs.set(&config.log);
         self.trace_export.follow(config.otlp.as_ref());
         let configured = config.channels.iter().map(Channel::for_operator).collect();
-        self.operations.send_modify(|now| *now = Arc::new(Operations { channels: configured, ..(**now).clone() }));
+        let api_keys = Some(assembly::api_keys(config, &client));
+        self.operations
+            .send_modify(|now| *now = Arc::new(Operations { channels: configured, api_keys, ..(**now).clone() }));
         self.parts.metrics.config_in_force();
-        (self.loaded, self.sinks, self.complaint) = (loaded, sinks, None);
+        (self.loaded, self.client, self.sinks, self.complaint) = (loaded, client, sinks, None);
         self.follow(channels);
         Ok(changes)
     }

@@ -37,6 +37,7 @@ pub use operations::changes::{Changes, Difference, Reloading, Reloads};
 pub use operations::hour::note_minutes;
 pub use operations::{Operations, Process};
 pub use report::Report;
+pub use report::api_keys::{ApiKeyStatus, ApiKeys, expires_soon};
 pub use report::instances::{ChannelOwner, Cluster, InstanceStatus};
 pub use report::not_ready::{NotReady, NotReadyKind};
 pub use request::Request;

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use crate::api::{ChannelEntry, DeadLetter, GetAccounts, GetJourney, Journey, Refusal};
 use crate::configured::{ConfiguredChannel, by_id, find};
+use crate::report::api_keys::ApiKeys;
 use channel::{Accounts, Handles, LeasedChannel, RecentEvents};
 use cluster::Peers;
 use ledger::{CommitError, Ledger, Ledgers, StateError};
@@ -60,6 +61,8 @@ pub struct Operations {
     pub recent: Arc<RecentEvents>,
     /// The daemon's process, and the queue of its reload requests. `None` if no daemon runs.
     pub daemon: Option<(Process, Reloads)>,
+    /// The API keys of the daemon. `None` if no daemon runs.
+    pub api_keys: Option<ApiKeys>,
     /// The instances that share the channels. `None` with one instance.
     pub cluster: Option<Peers>,
     /// The configured channels.

@@ -16,12 +16,14 @@ use ledger::{Ledger, LostEntries};
 use net::tasks::{joined, lock};
 use record::ChannelRef;
 
+pub(crate) mod api_keys;
 mod condition;
 pub(crate) mod instances;
 pub(crate) mod not_ready;
 mod reasons;
 mod shared_proofs;
 
+use api_keys::ApiKeyStatus;
 use instances::{InstanceStatus, instances};
 use not_ready::{NotReady, NotReadyKind};
 
@@ -53,6 +55,15 @@ pub struct Report {
     /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_early_ack: Option<String>,
+    /// Problems that an operator must solve soon, one sentence each. They do not make the daemon unready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// The API keys of this instance, in the order of their use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub api_keys: Vec<ApiKeyStatus>,
+    /// When the API key in use expires, if the operator has configured this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_key_expires: Option<Timestamp>,
     /// The memory that pages, events in progress and queues use, as `limits.memory` counts it.
     #[serde(default)]
     pub memory_bytes: usize,
@@ -158,6 +169,10 @@ impl Operations {
             channels,
             ..Report::default()
         };
+        if let Some(keys) = &self.api_keys {
+            (report.api_keys, report.api_key_expires) = (keys.statuses(), keys.expires);
+            report.warnings = api_keys::warnings(&report.api_keys, keys.expires, Timestamp::now());
+        }
         let mut of_cluster = Vec::new();
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
             report.instances = instances(&seen, peers.membership.me(), &self.channels);
@@ -196,12 +211,13 @@ impl Report {
         condition::set(&mut self.channels, &self.not_ready);
     }
 
-    /// Adds the channels and reasons of another instance's report.
+    /// Adds the channels, reasons and warnings of another instance's report.
     fn add(&mut self, name: &str, answer: Result<Self, String>) {
-        let (channels, reasons) = match answer {
-            Ok(other) => (other.channels, other.not_ready),
-            Err(why) => (Vec::new(), vec![NotReady::new(NotReadyKind::InstanceUnknown, why)]),
+        let (channels, reasons, warnings) = match answer {
+            Ok(other) => (other.channels, other.not_ready, other.warnings),
+            Err(why) => (Vec::new(), vec![NotReady::new(NotReadyKind::InstanceUnknown, why)], Vec::new()),
         };
+        self.warnings.extend(warnings.into_iter().map(|warning| format!("instance {name}: {warning}")));
         let of_instance = |reason| NotReady { instance: Some(name.to_owned()), ..reason };
         self.not_ready.extend(reasons.into_iter().map(of_instance));
         for channel in channels {

@@ -34,6 +34,7 @@ static DAEMON: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
         handles: Arc::default(),
         recent: Arc::default(),
         daemon: None,
+        api_keys: None,
         cluster: None,
         channels: Arc::default(),
     };

@@ -3,6 +3,7 @@
 mod faults;
 mod gone;
 mod hostile;
+mod keys;
 mod limits;
 mod memory;
 mod window;

@@ -16,6 +16,7 @@ use crate::daemon::assembly::Sinks;
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{EndReason, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
+use api::Client;
 use channel::{Handle, LaneSettings, Processors, SharedParts};
 use ledger::{Ledger, Quarantined};
 use net::retry::RetryPolicy;
@@ -107,7 +108,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
         outcome = supervisor.ended() => outcome,
         () = publish(&simulator) => supervisor.ended().await,
         () = show_rejected(&handle, &screen) => supervisor.ended().await,
-        never = in_a_browser(&config, &parts, processors, args.open), if args.console => match never? {},
+        never = in_a_browser(&config, &client, &parts, processors, args.open), if args.console => match never? {},
         _ = signals.next() => {
             stop.cancel();
             supervisor.ended().await
@@ -123,13 +124,14 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
 /// Serves the console, and the control socket that the console uses. Returns only after an error.
 async fn in_a_browser(
     config: &Config,
+    client: &Client,
     parts: &SharedParts,
     processors: Arc<Processors>,
     open: bool,
 ) -> Result<Infallible, StartError> {
     // The configuration of the demonstration never changes, so nothing receives reload requests.
     let (asks, _) = mpsc::channel(1);
-    let operations = watch::Sender::new(Arc::new(assembly::operations(config, parts, asks, None)));
+    let operations = watch::Sender::new(Arc::new(assembly::operations(config, client, parts, asks, None)));
     let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
     let sources =
         Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };

@@ -16,7 +16,7 @@ use url::Url;
 use super::reader::{KeyLookups, KeyUse, Reader, Reading, Reported, all};
 use super::values::{is_loopback, positive_duration};
 use crate::config::key::Key;
-use crate::config::sources::files::{is_open_to_all, read_secret};
+use crate::config::sources::files::is_open_to_all;
 use net::retry::RetryPolicy;
 
 /// The longest name of a channel or sink.
@@ -73,30 +73,6 @@ impl<'r> Section<'r> {
             self.reader.files.borrow_mut().note(Path::new(path));
             read(path)
         })
-    }
-
-    /// Reads the secret in the file whose path is the value. The error of `parse` does not quote the secret.
-    pub(crate) fn secret_file<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
-        self.file(name, |path| {
-            let secret = read_secret(path)?;
-            if is_open_to_all(Path::new(path)) {
-                self.note(name, format!("every user can read {path}, which contains a secret: run chmod o-r"));
-            }
-            parse(&secret)
-        })
-    }
-
-    /// Reads the secret `name`, or the secret in the file `name_file`. The error of `parse` does not quote the secret.
-    pub(crate) fn secret<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
-        let file = format!("{name}_file");
-        match self.either(name, &file)? {
-            None => Ok(None),
-            Some(key) if key == name => {
-                self.note_secret(name);
-                self.hidden(name, parse)
-            }
-            Some(key) => self.secret_file(key, parse),
-        }
     }
 
     /// Reads the values of the first table, and the secrets in the files that the second table names. Each value is
@@ -204,20 +180,24 @@ impl<'r> Section<'r> {
 
     /// Returns which of two exclusive keys is set. A key in the environment takes precedence over a key in the file.
     pub(crate) fn either<'n>(&self, one: &'n str, other: &'n str) -> Reading<&'n str> {
-        let is_variable = |name| self.reader.variable(&self.key.at(name)).is_some();
-        let (used, replaced) = match (self.find(one)?, self.find(other)?) {
-            (None, None) => return Ok(None),
-            (Some(_), None) => return Ok(Some(one)),
-            (None, Some(_)) => return Ok(Some(other)),
-            (Some(_), Some(_)) if is_variable(one) == is_variable(other) => {
-                let message = format!("is set together with {}; keep one of the two", self.key.at(other));
-                return Err(self.wrong(one, message));
-            }
-            _ if is_variable(one) => (one, other),
-            _ => (other, one),
-        };
-        self.note_use(replaced, KeyUse::Replaced);
-        Ok(Some(used))
+        self.one_of(&[one, other])
+    }
+
+    /// Like [`either`](Self::either), for any number of keys.
+    pub(crate) fn one_of<'n>(&self, names: &[&'n str]) -> Reading<&'n str> {
+        let mut set = Vec::new();
+        for name in names {
+            set.extend(self.find(name)?.map(|_| *name));
+        }
+        let is_variable = |name: &&str| self.reader.variable(&self.key.at(name)).is_some();
+        let in_file = !set.iter().any(is_variable);
+        let (used, replaced): (Vec<_>, Vec<_>) = set.into_iter().partition(|name| in_file || is_variable(name));
+        if let [one, other, ..] = used[..] {
+            let message = format!("is set together with {}; keep one of the two", self.key.at(other));
+            return Err(self.wrong(one, message));
+        }
+        replaced.iter().for_each(|name| self.note_use(name, KeyUse::Replaced));
+        Ok(used.first().copied())
     }
 
     pub(crate) fn is_set(&self, name: &str) -> bool {
@@ -279,7 +259,7 @@ impl<'r> Section<'r> {
     }
 
     /// Reads a value in quotes that is not shown, because it is a secret.
-    fn hidden<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+    pub(super) fn hidden<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.note_use(name, KeyUse::Secret);
         self.quoted(name, parse)
     }
@@ -311,7 +291,11 @@ impl<'r> Section<'r> {
     }
 }
 
-/// Returns a text, or a whole number as text.
+/// The name under which the TOML reader passes on a date without quotes.
+const TOML_DATE: &str = "$__toml_private_datetime";
+
+/// Returns a text, or a whole number or a date as text.
 fn scalar(value: &Value) -> Option<String> {
-    value.as_str().map(str::to_owned).or_else(|| Some(value.to_i128()?.to_string()))
+    let date = || value.as_dict()?.get(TOML_DATE)?.as_str();
+    value.as_str().or_else(date).map(str::to_owned).or_else(|| Some(value.to_i128()?.to_string()))
 }

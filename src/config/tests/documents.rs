@@ -130,6 +130,8 @@ fn every_sink_type_is_documented_with_its_keys() {
 fn the_documented_defaults_match_the_code() {
     let placeholders = [
         "api_key = ",
+        "api_key_files = ",
+        "api_key_expires = ",
         "workflow_owner = ",
         "workflow_id = ",
         "chain_selector = ",

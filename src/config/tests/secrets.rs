@@ -24,7 +24,7 @@ fn no_output_of_settings_shows_a_secret() {
     let otlp = "[log]\notlp_endpoint = \"http://127.0.0.1:4318\"\notlp_headers = \"authorization=hunter2-otlp\"\n";
     let config = load(&format!("{GOOD}{headers}{proxy}{otlp}"), &[]).unwrap_or_else(|error| panic!("{error}"));
     let SinkSettings::Webhook(webhook) = &config.sinks["hook"].settings else { panic!("{config:?}") };
-    assert_eq!((config.api.client.api_key.expose(), webhook.headers.len()), ("sk-0123-do-not-show", 2));
+    assert_eq!((config.api.client.api_keys[0].expose(), webhook.headers.len()), ("sk-0123-do-not-show", 2));
 
     let shown = [
         format!("{config:?} {config:#?} {:?} {:?}", config.api.client, config.otlp),
@@ -106,7 +106,7 @@ fn a_secret_file_gives_its_content_without_the_line_break() {
     for (content, expected) in [("k1", "k1"), ("k2\n", "k2"), ("k3\r\n", "k3")] {
         fs::write(&key, content).expect("a file");
         let config = load(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(config.api.client.api_key.expose(), expected);
+        assert_eq!(config.api.client.api_keys[0].expose(), expected);
     }
     for (content, message) in [("", "is empty"), ("\n", "is empty"), ("hunter2 \n", "visible ASCII")] {
         fs::write(&key, content).expect("a file");
@@ -120,8 +120,63 @@ fn a_secret_file_gives_its_content_without_the_line_break() {
     assert_eq!(keys_of(&error), ["api.api_key_file"]);
     assert!(error.to_string().contains("cannot be opened"), "{error}");
     assert_eq!(
-        load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").api.client.api_key.expose(),
+        load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").api.client.api_keys[0].expose(),
         "k4"
+    );
+}
+
+/// A configuration with the files of these keys.
+fn with_keys(directory: &TempDir, keys: &[&str]) -> String {
+    let file = |(number, key): (usize, &&str)| {
+        let path = directory.path().join(format!("key-{number}"));
+        fs::write(&path, key).expect("a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its own");
+        path
+    };
+    let files: Vec<_> = keys.iter().enumerate().map(file).collect();
+    GOOD.replace("api_key = \"sk-0123-do-not-show\"", &format!("api_key_files = {files:?}"))
+}
+
+#[test]
+fn several_keys_keep_their_order_and_exclude_a_single_key() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let text = with_keys(&directory, &["k2\n", "k1\n"]);
+    let keys = |text: &str, variables: &[(&str, &str)]| {
+        let config = load(text, variables).unwrap_or_else(|error| panic!("{error}"));
+        config.api.client.api_keys.iter().map(|key| key.expose().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&text, &[]), ["k2", "k1"]);
+    assert_eq!(keys(&text, &[("CHANNELD_API__API_KEY", "k3")]), ["k3"], "a variable takes precedence");
+    let path = directory.path().join("key-1").display().to_string();
+    assert_eq!(keys(&text, &[("CHANNELD_API__API_KEY_FILE", &path)]), ["k1"]);
+    assert_eq!(keys(GOOD, &[("CHANNELD_API__API_KEY_FILES", &format!("{path},{path}"))]), ["k1", "k1"]);
+
+    let mistake = |text: &str| load(text, &[]).expect_err(text).to_string();
+    let both = mistake(&text.replace("[api]", "[api]\napi_key_file = \"/nowhere\""));
+    assert!(both.contains("api.api_key_file") && both.contains("is set together with api.api_key_files"), "{both}");
+    let empty = mistake(&with_keys(&directory, &[]));
+    assert!(empty.contains("api.api_key_files") && empty.contains("is empty; name the file of a key"), "{empty}");
+    let spaces = mistake(&with_keys(&directory, &["k1", "hunter2 x"]));
+    assert!(spaces.contains("item 2 of the list: must be visible ASCII"), "{spaces}");
+    assert_silent(&spaces);
+    let many = mistake(&with_keys(&directory, &["k"; 9]));
+    assert!(many.contains("names more than 8 files"), "{many}");
+}
+
+#[test]
+fn the_expiry_of_a_key_is_a_day_or_a_time_and_a_note_if_it_is_soon() {
+    let read =
+        |value: &str| load(&with("api", "api_key_expires", value), &[]).unwrap_or_else(|error| panic!("{error}"));
+    for value in ["2100-03-01", "\"2100-03-01\"", "2100-03-01T00:00:00Z", "\"2100-03-01T01:00:00+01:00\""] {
+        let expires = read(value).api.key_expires.expect(value);
+        assert_eq!(expires.to_string(), "2100-03-01T00:00:00Z", "{value}");
+    }
+    let notes = |value: &str| read(value).notes.into_iter().filter(|note| note.contains("api_key_expires")).count();
+    assert_eq!((notes("2100-03-01"), notes("2026-01-01")), (0, 1));
+    assert_eq!(good(&[]).api.key_expires, None);
+    assert_eq!(
+        good(&[("CHANNELD_API__API_KEY_EXPIRES", "2100-03-01")]).api.key_expires,
+        read("2100-03-01").api.key_expires
     );
 }
 

@@ -39,7 +39,7 @@ async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
     let ledgers =
         Arc::new(open_ledgers(StateSettings { path: directory.join("state"), database: None }).await.unwrap());
     let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());
-    (assembly::assemble(&config, None, &parts).unwrap().1, service)
+    (assembly::assemble(&config, None, &parts).unwrap().2, service)
 }
 
 #[tokio::test(start_paused = true)]

@@ -96,6 +96,12 @@ fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
     gauges.set("channeld_channels_owned", &[], own.map_or(report.channels.len(), |own| own.channels));
     gauges.set("channeld_channels_not_configured", &[], own.map_or(0, |own| own.not_configured.len()));
     gauges.set("channeld_heartbeat_failing", &[], report.heartbeat_error.is_some());
+    if !report.api_keys.is_empty() {
+        let refused = report.api_keys.iter().filter(|key| key.is_refused).count();
+        gauges.set("channeld_api_keys_refused", &[], refused);
+    }
+    let left = report.api_key_expires.map(|expires| expires.as_second() - Timestamp::now().as_second());
+    gauges.set_known("channeld_api_key_expires_seconds", &[], left);
     gauges.set("channeld_memory_bytes", &[], report.memory_bytes);
     gauges.set("channeld_quarantine_events", &[], quarantine.events);
     gauges.set("channeld_quarantine_bytes", &[], quarantine.bytes);

@@ -141,7 +141,7 @@ async fn metrics_count_what_happened() {
 async fn the_documented_metrics_are_the_exported_ones() {
     let (simulator, receiver) = (service(&SEASON).await, Receiver::start().await);
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
-    let setup = setup.with("channels.c0.compare", "1s");
+    let setup = setup.with("channels.c0.compare", "1s").with("api.api_key_expires", "2100-01-01");
     let (mut daemon, admin) = seasoned(&simulator, &setup).await;
     until(&admin, &mut daemon, r#"channeld_missing_events{channel="c0",sink="file"}"#, 0.0).await;
     let all_delivered = |answer: &Answered| {

@@ -36,6 +36,7 @@ pub(super) fn text(json: bool, report: &Report) -> String {
         lines.push("no instance is running on this machine; this is the status of the others".to_owned());
         lines.extend(reasons());
     }
+    lines.extend(report.warnings.iter().map(|warning| styled(PASSING, &format!("warning: {}", printable(warning)))));
     lines.extend(report.state_early_ack.iter().map(|why| format!("state: acknowledges early: {}", printable(why))));
     if !report.instances.is_empty() {
         lines.push(format!("instances: {}", report.instances.iter().map(instance).collect::<Vec<_>>().join(", ")));

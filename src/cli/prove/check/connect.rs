@@ -19,7 +19,7 @@ use crate::cli::terminal::{BAD, GOOD, styled, width_of, wrapped};
 use crate::cli::verdict_line::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
-use api::{ApiError, ErrorResponse, Page};
+use api::{ApiError, Client, ErrorResponse, Page};
 use ledger::StateError;
 use net::Chain;
 use net::http;
@@ -77,11 +77,12 @@ pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show
         Ok(client) => client,
         Err(error) => return vec![ConnectionCheck::new("service", url, Err(Chain(&error).to_string()))],
     };
-    let key = config.api.client.api_key.fingerprint();
-    let health = client.health().await.map(|()| format!("it exists and is usable; fingerprint of the API key: {key}"));
+    let keys = client.keys().fingerprints().join(", ");
+    let health = client.health().await.map(|()| format!("it exists and is usable; fingerprint of the API key: {keys}"));
     let mut service = ConnectionCheck::new("service", url, health.map_err(|error| advised(&error)));
     service.show(show_body && !service.ok, client.refusal(None)).await;
     let mut checks = vec![service];
+    checks.extend(each_key(config).await);
     let channels = stream::iter(&config.channels).map(async |channel| {
         let (answer, newest) = match client.poll(channel.channel.id, None, SAMPLE).await {
             Ok(page) => verify(channel, page).await,
@@ -116,6 +117,23 @@ pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show
     }
     let path = config.state.path.display().to_string();
     checks.extend(state.err().map(|error| ConnectionCheck::new("state", &path, Err(Chain(&error).to_string()))));
+    checks
+}
+
+/// Checks each of several API keys alone, because the channels are read with the first key that works.
+async fn each_key(config: &Config) -> Vec<ConnectionCheck> {
+    let settings = &config.api.client;
+    let (Some(channel), 2..) = (config.channels.first(), settings.api_keys.len()) else { return Vec::new() };
+    let mut checks = Vec::new();
+    for key in &settings.api_keys {
+        let alone = api::Settings { api_keys: vec![key.clone()], ..settings.clone() };
+        let answer = match Client::new(alone) {
+            Ok(client) => client.poll(channel.channel.id, None, 1).await.map_err(|error| advised(&error)),
+            Err(error) => Err(Chain(&error).to_string()),
+        };
+        let answer = answer.map(|_| "the service accepts the key with this fingerprint".to_owned());
+        checks.push(ConnectionCheck::new("API key", &key.fingerprint(), answer));
+    }
     checks
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn sources_of<const N: usize>(state: &std::path::Path, channels: [Con
         handles,
         recent,
         daemon: None,
+        api_keys: None,
         cluster: None,
         channels: channels.into(),
     };

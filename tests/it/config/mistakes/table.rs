@@ -34,6 +34,8 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ("api.api_key", r#""Apikey abc""#, &["give the key alone, without \"Apikey\""]),
     ("api.api_key", "null", &["api.api_key: is missing; set it, or api.api_key_file, or CHANNELD_API__API_KEY"]),
     ("api.api_key_file", r#""~/open""#, &["is set together with api.api_key", "keep one"]),
+    ("api.api_key_files", r#"["~/open"]"#, &["is set together with api.api_key", "keep one"]),
+    ("api.api_key_expires", r#""soon""#, &["must be the day on which the key expires, such as 2027-03-01"]),
     ("api.idle_wait", "5", &["a duration with its unit, such as \"500ms\""]),
     ("api.idle_wait", r#""5 parsec""#, &["a duration with its unit"]),
     ("api.idle_wait", r#""-5s""#, &["a duration with its unit"]),

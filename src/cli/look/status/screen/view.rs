@@ -65,6 +65,13 @@ fn head(model: &Model, width: usize, is_tall: bool, now: Timestamp) -> Vec<Line<
     }
     if model.page == ScreenPage::List {
         lines.extend(reasons(report, width, if is_tall { MANY_REASONS } else { FEW_REASONS }));
+        lines.extend(
+            report
+                .warnings
+                .iter()
+                .take(FEW_REASONS)
+                .map(|warning| Line::from(shortened(&format!("  warning: {}", printable(warning)), width)).yellow()),
+        );
     }
     lines.push(summary(report, width));
     if is_tall {
