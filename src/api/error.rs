@@ -100,13 +100,12 @@ pub struct ErrorResponse {
     pub code: Option<Box<str>>,
     /// The envelope's `message`, for people. It is bounded, and contains neither control characters nor a key.
     pub message: Option<Box<str>>,
-    /// What a key needs a scope for, if the key lacks the scope. Set only for a 403.
+    /// The resource for which the key lacks the scope. Set only for a 403 of the service itself.
     pub resource: Option<Resource>,
 }
 
 /// A resource of the service. To read it, a key needs a scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
-#[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are clear")]
 pub enum Resource {
     Events,
@@ -127,13 +126,13 @@ impl Resource {
         path.rsplit('/').find_map(named).unwrap_or(Self::Channels)
     }
 
-    /// The scope of a key that may read the resource. Only the scope of events is published.
+    /// The scope that is needed, in words. Only the scope of events is published.
     fn scope(self) -> &'static str {
         match self {
-            Self::Events => "crec:event:read",
-            Self::Watchers => "that reads watchers",
-            Self::Channels => "that reads channels",
-            Self::Networks => "that reads networks",
+            Self::Events => "crec:event:read, which is needed to read events",
+            Self::Watchers => "that is needed to read watchers",
+            Self::Channels => "that is needed to read channels",
+            Self::Networks => "that is needed to read networks",
         }
     }
 }
@@ -161,10 +160,11 @@ impl ErrorResponse {
             }
             (401, _, _) => "; check api.api_key".into(),
             (403, _, Some(resource)) => format!(
-                "; the key lacks the scope {} for this request to read {resource}: ask the service's operator to add the scope, or use a key that has it",
+                "; the key lacks the scope {}: ask the service's operator to add the scope, or use a key that has it",
                 resource.scope()
             )
             .into(),
+            (403, _, None) => "; not from the service itself: does a proxy in between refuse the request?".into(),
             _ => "".into(),
         }
     }

@@ -44,6 +44,8 @@ pub struct KeyState {
     pub was_accepted: bool,
     /// The service has refused the key, and has not accepted it since.
     pub is_refused: bool,
+    /// How often the key has become refused.
+    pub refusals: u32,
 }
 
 /// The keys of one request: the key to send now, and the keys that were sent before.
@@ -151,7 +153,12 @@ impl Attempt<'_> {
 
     /// Records that the service refused the key, and chooses the next key. Returns `false` if every key was tried.
     pub(super) fn refused(&mut self) -> bool {
-        self.keys.change(|states| states[self.now].is_refused = true);
+        self.keys.change(|states| {
+            let state = &mut states[self.now];
+            if !state.is_refused {
+                (state.is_refused, state.refusals) = (true, state.refusals.saturating_add(1));
+            }
+        });
         self.tried[self.now] = true;
         let Some(next) = self.keys.choose(&self.tried) else { return false };
         (self.now, self.was_refused) = (next, self.keys.states.borrow()[next].is_refused);
@@ -198,6 +205,8 @@ mod tests {
         assert_eq!(states, [(true, true), (true, true), (true, false)]);
         keys.forget_refusals();
         assert_eq!(request(&keys, &["a"]), ["a"]);
+        assert_eq!(request(&keys, &["c"]), ["a", "b", "c"]);
+        assert_eq!(keys.states().borrow().iter().map(|it| it.refusals).collect::<Vec<_>>(), [2, 2, 0]);
     }
 
     #[test]

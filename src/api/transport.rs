@@ -157,7 +157,7 @@ impl Client {
         // The status counts even if the body cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE, self.memory.exceed(0)).await.unwrap_or_default();
         let (mut answer, is_envelope) = ErrorResponse::read(status, &said, &self.keys.secrets());
-        answer.resource = Some(Resource::of(response.url().path())).filter(|_| status == 403);
+        answer.resource = Some(Resource::of(response.url().path())).filter(|_| status == 403 && is_envelope);
         if status == 400 && !is_envelope && self.settings.base_url.scheme() == "http" {
             answer.message.get_or_insert_with(|| NOT_HTTP.into());
         }

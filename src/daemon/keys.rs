@@ -18,15 +18,20 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Logs each refusal of a key once, if there are several keys, and each expiry once. Never ends. The notes about the
 /// configuration have already reported a key that expires soon after the start.
 pub(super) async fn report(mut operations: watch::Receiver<Arc<Operations>>) {
-    let (mut known, mut warned_of) = (Vec::new(), due(operations.borrow().api_keys.as_ref()));
+    let Some(first) = operations.borrow().api_keys.clone() else { return };
+    let (mut known, mut warned_of) = (Vec::new(), due(&first));
+    let mut last = first.keys;
     loop {
-        let keys = operations.borrow_and_update().api_keys.clone();
-        let Some(ApiKeys { keys: ring, .. }) = &keys else { return };
-        let mut states = ring.states();
+        let Some(current) = operations.borrow_and_update().api_keys.clone() else { return };
+        if !Arc::ptr_eq(&current.keys, &last) {
+            known.clear();
+        }
+        let mut states = current.keys.states();
         let now = states.borrow_and_update().clone();
-        log_refusals(&known, &now, &ring.fingerprints());
+        log_refusals(&known, &now, &current.keys.fingerprints());
         known = now;
-        let due = due(keys.as_ref());
+        let due = due(&current);
+        last = current.keys;
         if let Some(expires) = due.filter(|_| due != warned_of)
             && let Some(warning) = expires_soon(expires, Timestamp::now())
         {
@@ -42,8 +47,8 @@ pub(super) async fn report(mut operations: watch::Receiver<Arc<Operations>>) {
 }
 
 /// Returns when the key expires, if this is soon.
-fn due(keys: Option<&ApiKeys>) -> Option<Timestamp> {
-    keys?.expires.filter(|expires| expires_soon(*expires, Timestamp::now()).is_some())
+fn due(keys: &ApiKeys) -> Option<Timestamp> {
+    keys.expires.filter(|expires| expires_soon(*expires, Timestamp::now()).is_some())
 }
 
 /// Logs the keys that are newly refused. The only key of a client is not logged: the channels report that they cannot be
@@ -54,7 +59,8 @@ fn log_refusals(before: &[KeyState], now: &[KeyState], fingerprints: &[String]) 
     }
     let are_all_refused = now.iter().all(|state| state.is_refused);
     for (number, (state, fingerprint)) in now.iter().zip(fingerprints).enumerate() {
-        if !state.is_refused || before.get(number).is_some_and(|before| before.is_refused) {
+        let is_known = before.get(number).is_some_and(|before| before.refusals == state.refusals);
+        if is_known || !state.is_refused {
             continue;
         }
         let (key, was_accepted) = (number + 1, state.was_accepted);

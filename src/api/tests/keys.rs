@@ -27,8 +27,8 @@ async fn a_request_whose_key_is_refused_is_repeated_with_the_next_key() {
     client.clone().poll(channel(), None, 3).await.unwrap();
     assert_eq!(sent_keys(&service), ["Apikey first", "Apikey second", "Apikey second"]);
     let states = client.keys().states().borrow().clone();
-    assert_eq!(states[0], KeyState { was_accepted: false, is_refused: true });
-    assert_eq!(states[1], KeyState { was_accepted: true, is_refused: false });
+    assert_eq!(states[0], KeyState { was_accepted: false, is_refused: true, refusals: 1 });
+    assert_eq!(states[1], KeyState { was_accepted: true, is_refused: false, refusals: 0 });
 }
 
 #[tokio::test]
@@ -49,8 +49,13 @@ async fn a_403_names_the_scope_that_the_key_lacks() {
     let events =
         [client.poll(channel(), None, 200).await.unwrap_err(), client.event(channel(), event_id()).await.unwrap_err()];
     for error in events {
-        assert!(error.to_string().contains("; the key lacks the scope crec:event:read "), "{error}");
+        assert!(error.to_string().contains("; the key lacks the scope crec:event:read, "), "{error}");
     }
     let error = client.watcher(channel(), event_id().0).await.unwrap_err().to_string();
-    assert!(error.contains("lacks the scope that reads watchers") && !error.contains("crec:event"), "{error}");
+    assert!(
+        error.contains("lacks the scope that is needed to read watchers") && !error.contains("crec:event"),
+        "{error}"
+    );
+    let error = polled(403, "<html>blocked</html>").await.unwrap_err().to_string();
+    assert!(error.contains("does a proxy in between refuse the request?") && !error.contains("scope"), "{error}");
 }

@@ -35,7 +35,7 @@ impl ApiKeys {
     pub(super) fn statuses(&self) -> Vec<ApiKeyStatus> {
         let states = self.keys.states();
         let status = |(fingerprint, state): (String, &KeyState)| {
-            let KeyState { was_accepted, is_refused } = *state;
+            let KeyState { was_accepted, is_refused, .. } = *state;
             ApiKeyStatus { fingerprint, was_accepted, is_refused }
         };
         self.keys.fingerprints().into_iter().zip(states.borrow().iter()).map(status).collect()
