@@ -1,4 +1,4 @@
-//! The client of the service: poll, search, single events, a watcher's state, and the health check.
+//! The client of the service: poll, search, single events, a watcher's state, the list of channels, and the health check.
 //!
 //! # Invariants
 //!
@@ -39,6 +39,7 @@ use net::turns::Caller;
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 
 mod buffers;
+mod channel_list;
 mod error;
 mod filter;
 mod keys;
@@ -50,7 +51,8 @@ mod tests;
 mod transport;
 pub mod windows;
 
-pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, Resource, SettingsError, TransientError};
+pub use channel_list::ListedChannel;
+pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, SettingsError, TransientError};
 pub use filter::{Created, Filter};
 pub use keys::{KeyState, Keys, MAX_KEYS};
 pub use page::{MAX_PAGE, MAX_RECORDS, Page, Watcher};

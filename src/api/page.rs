@@ -121,7 +121,7 @@ fn text(body: &[u8]) -> Cow<'_, str> {
 /// The usual cause is an error page of a proxy.
 const NOT_JSON: &str = "the answer is not JSON: is there a proxy in between?";
 
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, InvalidResponse> {
+pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, InvalidResponse> {
     serde_json::from_str(text).map_err(|error| {
         let what = match error.classify() {
             _ if text.trim_ascii().is_empty() => "the answer is empty",
