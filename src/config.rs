@@ -1,4 +1,4 @@
-//! The configuration: compiled-in defaults, the operator's file and the environment, merged and then checked once.
+//! The configuration: compiled-in defaults, the operator's files and the environment, merged and then checked once.
 //!
 //! `config/default.toml` documents every key. Each value is read through a `Section`. If a value is wrong, the section
 //! records the mistake with the key and the origin of the value, and reading continues: an operator sees all mistakes at
@@ -7,20 +7,20 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `sources` | the defaults, the operator's file, the environment, and the files that they name |
+//! | `sources` | the defaults, the operator's files, the environment, and the files and programs that they name |
 //! | `reading` | reads the merged sources key by key, and records the keys and the mistakes |
 //! | `tables` | one file for each table: reads its keys, and describes the settings for `channeld check` |
 //! | `partial` | loads a part of the configuration, for commands that need only this part |
 //! | `descriptors` | how many files and connections a configuration can need |
 //! | `published` | the part that an instance publishes to the instances that share its state |
 //! | `effective`, `settings_list` | the values in effect with their origins; how `channeld check` prints settings |
-//! | `schema`, `edit` | the JSON Schema of the file; changes to the operator's file |
+//! | `schema`, `edit` | the JSON Schema of a file; changes to the operator's files |
 //!
 //! # Invariants
 //!
 //! * **All or nothing.** A [`Config`] exists only if nothing was wrong, unknown keys included.
 //! * **No secret is shown.** No problem, note or `Debug` output contains a secret. Malformed secrets are not quoted either.
-//! * **Read, not watched.** Loading has no side effects and keeps no state or open files. To reload, load again.
+//! * **Read, not watched.** Loading runs the programs that print secrets. It has no other side effects, and keeps no state or open files. To reload, load again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -97,7 +97,7 @@ pub struct Config {
 
 /// A configuration and its sources.
 pub struct Loaded {
-    /// The operator's file.
+    /// The operator's files.
     pub text: ConfigText,
     /// The settings from all sources.
     pub config: Config,

@@ -1,4 +1,4 @@
-//! Writes into the operator's configuration file. The comments and the order of the keys are preserved.
+//! Writes into the operator's configuration files. The comments and the order of the keys are preserved.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, ConfigText};
 use ::channel::{Expect, SignedField};
 
 /// Why a file was not changed.
@@ -17,18 +17,27 @@ pub(crate) enum EditError {
     Io(#[from] io::Error),
     #[error("the file is not TOML")]
     Toml(#[from] toml_edit::TomlError),
-    #[error("the file has no table [channels.{0}]; set the `expect` table where the channel is configured")]
+    #[error("no file has a table [channels.{0}]; set the `expect` table where the channel is configured")]
     Elsewhere(String),
     #[error("nothing was written: the configuration would be invalid with the lists: {0}")]
     Wrong(ConfigError),
 }
 
-/// Writes the `expect` lists of a channel into a file, and changes nothing else. The file is replaced only after the
-/// new text was loaded as a configuration without a mistake. After an error, the file is unchanged.
-pub(crate) fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Result<(), EditError> {
+/// Writes the `expect` lists of a channel into the file that configures the channel, `main` or a file in `conf.d` beside it, and
+/// changes nothing else. The file is replaced only after the new texts were loaded as a configuration without a mistake. After an
+/// error, the file is unchanged.
+pub(crate) fn write_expect(main: &Path, channel: &str, expect: &Expect) -> Result<(), EditError> {
+    let mut texts = ConfigText::read(Some(main)).map_err(EditError::Wrong)?;
+    let edited = texts.0.iter_mut().find_map(|(file, text)| match with_expect(text, channel, expect) {
+        Err(EditError::Elsewhere(_)) => None,
+        edited => Some(edited.map(|edited| {
+            text.clone_from(&edited);
+            (file.clone(), edited)
+        })),
+    });
+    let (file, text) = edited.unwrap_or_else(|| Err(EditError::Elsewhere(channel.to_owned())))?;
     // Replace the file itself, not a link to it.
     let file = fs::canonicalize(file)?;
-    let text = with_expect(&fs::read_to_string(&file)?, channel, expect)?;
     let mut written = tempfile::NamedTempFile::new_in(file.parent().unwrap_or(Path::new("/")))?;
     written.write_all(text.as_bytes())?;
     let (before, now) = (fs::metadata(&file)?, written.as_file().metadata()?);
@@ -37,7 +46,7 @@ pub(crate) fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Resul
     if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
         fchown(written.as_file(), Some(before.uid()), Some(before.gid()))?;
     }
-    Config::load(Some(written.path())).map_err(EditError::Wrong)?;
+    Config::of(texts, std::env::vars_os()).map_err(EditError::Wrong)?;
     written.as_file().sync_all()?;
     written.persist(&file).map_err(|error| error.error)?;
     Ok(())
@@ -107,5 +116,24 @@ mod tests {
         for elsewhere in ["", "[channels.b]\n", "channels = 7\n"] {
             assert!(matches!(with_expect(elsewhere, "a", &expect), Err(EditError::Elsewhere(_))), "{elsewhere}");
         }
+    }
+
+    #[test]
+    fn the_lists_are_written_into_the_file_of_the_channel() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let (main, fragment) = (directory.path().join("channeld.toml"), directory.path().join("conf.d/10.toml"));
+        let channel = "[channels.a]\nid = \"7c9e6679-7425-40de-944b-e07fc1f90ae7\"\nsinks = [\"out\"]\n";
+        let text = "[api]\napi_key = \"k\"\n[verification]\norg_id = \"org_1\"\n[sinks.out]\ntype = \"stdout\"\n";
+        fs::create_dir(directory.path().join("conf.d")).unwrap();
+        fs::write(&main, text).unwrap();
+        fs::write(&fragment, channel).unwrap();
+        let expect = Expect::of([(SignedField::Name, vec!["Mint".to_owned()])]);
+        write_expect(&main, "a", &expect).unwrap();
+        assert_eq!(fs::read_to_string(&main).unwrap(), text);
+        assert_eq!(
+            fs::read_to_string(&fragment).unwrap(),
+            format!("{channel}\n[channels.a.expect]\nname = [\"Mint\"]\n")
+        );
+        assert!(matches!(write_expect(&main, "b", &expect), Err(EditError::Elsewhere(_))));
     }
 }

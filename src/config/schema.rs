@@ -22,8 +22,15 @@ use ::sink::{Credentials, Mechanism, Search};
 use telemetry::LogFormat;
 
 /// Tables whose keys the operator chooses.
-const NAMED_BY_THE_OPERATOR: [&str; 5] =
-    ["template_values", "template_value_files", "headers", "header_files", "signer_names"];
+const NAMED_BY_THE_OPERATOR: [&str; 7] = [
+    "template_values",
+    "template_value_files",
+    "template_value_commands",
+    "headers",
+    "header_files",
+    "header_commands",
+    "signer_names",
+];
 
 /// The pattern for names of channels and sinks.
 const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?$";
@@ -112,8 +119,10 @@ impl DocumentedSettings {
             (["sinks"], Some(sinks)) => named(&json!({"oneOf": self.sinks(sinks)})),
             ([.., "filters"], Some(_)) => json!({"type": "object", "additionalProperties": {"$ref": "#/$defs/filter"}}),
             ([.., "filter"], _) => return json!({"$ref": "#/$defs/filter"}),
-            ([.., name], Some(_)) if NAMED_BY_THE_OPERATOR.contains(name) => {
-                json!({"type": "object", "additionalProperties": {"type": "string"}})
+            ([.., name], Some(members)) if NAMED_BY_THE_OPERATOR.contains(name) => {
+                let is_of_lists = members.values().any(Value::is_array);
+                let each = if is_of_lists { list() } else { json!({"type": "string"}) };
+                json!({"type": "object", "additionalProperties": each})
             }
             (_, Some(members)) => return self.table(path, members),
             (_, None) => self.scalar(path, value),
@@ -159,7 +168,7 @@ impl DocumentedSettings {
             (Some(words), _) => json!({"enum": words}),
             (None, Value::Bool(_)) => json!({"type": "boolean"}),
             (None, Value::Number(_)) => json!({"type": ["integer", "string"]}),
-            (None, Value::Array(_)) => json!({"type": ["array", "string"], "items": {"type": ["string", "integer"]}}),
+            (None, Value::Array(_)) => list(),
             // The reader also accepts a number for a text of digits.
             (None, Value::String(text)) if text.parse::<u64>().is_ok() || path.ends_with(&["start"]) => {
                 json!({"type": ["string", "integer"]})
@@ -177,6 +186,10 @@ impl DocumentedSettings {
 
 fn object(properties: &Map<String, Value>) -> Value {
     json!({"type": "object", "properties": properties, "additionalProperties": false})
+}
+
+fn list() -> Value {
+    json!({"type": ["array", "string"], "items": {"type": ["string", "integer"]}})
 }
 
 /// A table of tables whose names the operator chooses.

@@ -1,5 +1,5 @@
-//! The sources of values: the compiled-in defaults, the operator's file, the environment. Each source overrides the
-//! previous one.
+//! The sources of values: the compiled-in defaults, the operator's files, the environment. Each source overrides the
+//! previous one. The operator's files are one source: none of them overrides another one.
 //!
 //! # Invariants
 //!
@@ -17,8 +17,10 @@ use figment::{Error, Figment, Metadata, Profile, Provider};
 use super::key::Key;
 use super::problem::ConfigError;
 
+pub(super) mod commands;
 pub(super) mod environment;
 pub(super) mod files;
+pub(super) mod fragments;
 
 /// The documented keys with their defaults.
 pub(crate) const DEFAULTS: &str = include_str!("../../config/default.toml");
@@ -31,7 +33,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// The operator's file. Fails if its text is not TOML.
+    /// One of the operator's files. Fails if its text is not TOML.
     pub(crate) fn file(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let values = Toml::from_str(text).map_err(|error| {
             let lines = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
@@ -40,6 +42,10 @@ impl Layer {
             ConfigError::of_file(path, format!("{line}not TOML: {message}; correct the file"))
         })?;
         Ok(Self { origin: Metadata::from(format!("file {}", path.display()), path), values })
+    }
+
+    pub(crate) fn values(&self) -> &Dict {
+        &self.values
     }
 
     /// One value, from a variable or a flag.

@@ -9,3 +9,4 @@ mod init;
 mod mistakes;
 mod reload;
 mod schema;
+mod teams;

@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use figment::value::{Dict, Value};
 use figment::{Figment, Metadata};
@@ -16,7 +16,7 @@ use figment::{Figment, Metadata};
 use crate::config::key::{Key, plain};
 use crate::config::problem::{ConfigError, Problem};
 use crate::config::sources::files::{ConfigText, Files, Lines};
-use crate::config::sources::{Layer, defaults, environment, merged};
+use crate::config::sources::{Layer, defaults, environment, fragments, merged};
 
 /// The value is missing or unusable, and the problem was recorded. A value that is wrong only in combination with others
 /// is still returned, because a configuration with a problem is never used.
@@ -42,13 +42,16 @@ pub(crate) type Reading<T> = Result<Option<T>, Reported>;
 pub(crate) struct Reader {
     layers: Figment,
     pub(crate) values: Value,
-    /// The lines of the operator's file.
-    lines: Option<Lines>,
+    /// The lines of each of the operator's files.
+    lines: BTreeMap<PathBuf, Lines>,
     pub(crate) lookups: RefCell<KeyLookups>,
-    /// The files that were read, except the operator's own file.
+    /// The secrets that programs printed, by the words of their commands: a program runs once, even if several keys name it.
+    pub(crate) printed: RefCell<BTreeMap<Vec<String>, Result<String, String>>>,
+    /// The files that were read, except the operator's own files.
     pub(crate) files: RefCell<Files>,
-    /// The problems with variables, by the keys that the variables set.
-    of_variables: Vec<(Key, Problem)>,
+    /// The problems that were found before a key was read: tables that two files set, and problems with variables. Each has the key
+    /// that it concerns.
+    of_sources: Vec<(Key, Problem)>,
     problems: RefCell<Vec<Problem>>,
     /// Notes for the operator that are not mistakes.
     pub(crate) notes: RefCell<Vec<String>>,
@@ -84,24 +87,24 @@ impl Reader {
     /// Creates a reader over layers without an operator's file and without variables.
     pub(crate) fn new(layers: Figment) -> Self {
         let values = merged(&layers);
-        let (lines, lookups, files, of_variables, problems, notes) = <_>::default();
-        Self { layers, values, lines, lookups, files, of_variables, problems, notes }
+        let (lines, lookups, printed, files, of_sources, problems, notes) = <_>::default();
+        Self { layers, values, lines, lookups, printed, files, of_sources, problems, notes }
     }
 
-    /// Creates a reader over the defaults, the operator's text and the variables. Fails only if the text is not TOML.
-    /// The error then contains only this problem, because other problems could be its consequences.
+    /// Creates a reader over the defaults, the operator's texts and the variables. Fails only if a text is not TOML.
+    /// The error then contains only such problems, because other problems could be their consequences.
     pub(crate) fn open(
         text: &ConfigText,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
         let variables = variables.into_iter().map(|(name, text)| (name.to_string_lossy().into_owned(), text)).collect();
-        let mut layers = environment::add_telemetry(defaults(), &variables);
-        if let Some((path, text)) = &text.0 {
-            layers = layers.merge(Layer::file(path, text)?);
-        }
-        let (layers, of_variables) = environment::add(layers, &variables);
-        let lines = text.0.as_ref().and_then(|(_, text)| Lines::of(text));
-        Ok(Self { lines, of_variables, ..Self::new(layers) })
+        let files = layers_of(text)?;
+        let lines = text.0.iter().filter_map(|(path, text)| Some((path.clone(), Lines::of(text)?))).collect();
+        let mut of_sources = conflicts(text, &files, &lines);
+        let layers = environment::add_telemetry(defaults(), &variables);
+        let (layers, of_variables) = environment::add(files.into_iter().fold(layers, Figment::merge), &variables);
+        of_sources.extend(of_variables);
+        Ok(Self { lines, of_sources, ..Self::new(layers) })
     }
 
     /// Records a problem for each key that was never read.
@@ -132,11 +135,11 @@ impl Reader {
     }
 
     /// Returns the value if no problem was found. If the value is only a part of the configuration (`is_part`), problems
-    /// with variables for other parts are left out.
+    /// with the sources of other parts are left out.
     pub(crate) fn finish<T>(&self, value: Result<T, Reported>, is_part: bool) -> Result<T, ConfigError> {
         let counts = |(key, _): &&(Key, Problem)| !is_part || self.lookups.borrow().concerns(key);
-        let of_variables = self.of_variables.iter().filter(counts).map(|(_, problem)| problem.clone());
-        let problems: Vec<_> = of_variables.chain(self.problems.take()).collect();
+        let of_sources = self.of_sources.iter().filter(counts).map(|(_, problem)| problem.clone());
+        let problems: Vec<_> = of_sources.chain(self.problems.take()).collect();
         match value {
             Ok(value) if problems.is_empty() => Ok(value),
             _ => Err(ConfigError { problems }),
@@ -159,20 +162,48 @@ impl Reader {
         self.layers.get_metadata(key.find_in(&self.values)?.tag())
     }
 
-    /// The operator's file, if it sets this value.
+    /// The operator's file that sets this value, if one does.
     pub(crate) fn file(&self, key: &Key) -> Option<&Path> {
         self.origin(key)?.source.as_ref()?.file_path()
     }
 
-    /// The line of a value that the operator's file sets.
+    /// The line of a value that one of the operator's files sets.
     pub(crate) fn line(&self, key: &Key) -> Option<usize> {
-        self.file(key).and_then(|_| self.lines.as_ref()?.line(key))
+        self.lines.get(self.file(key)?)?.line(key)
     }
 
     /// The name of the variable that set a value.
     pub(crate) fn variable(&self, key: &Key) -> Option<&str> {
         self.origin(key)?.source.as_ref()?.custom()
     }
+}
+
+/// The layers of the operator's files. The error names every file that is not TOML.
+fn layers_of(text: &ConfigText) -> Result<Vec<Layer>, ConfigError> {
+    let (mut layers, mut problems) = (Vec::new(), Vec::new());
+    for (path, text) in &text.0 {
+        match Layer::file(path, text) {
+            Ok(layer) => layers.push(layer),
+            Err(error) => problems.extend(error.problems),
+        }
+    }
+    if problems.is_empty() { Ok(layers) } else { Err(ConfigError { problems }) }
+}
+
+/// The problems with tables and keys that two files set, by their keys.
+fn conflicts(text: &ConfigText, files: &[Layer], lines: &BTreeMap<PathBuf, Lines>) -> Vec<(Key, Problem)> {
+    let values: Vec<_> = files.iter().map(Layer::values).collect();
+    let problem = |(key, at): (Key, [usize; 2])| {
+        let [earlier, later] = at.map(|at| {
+            let path = &text.0[at].0;
+            let line = lines.get(path).and_then(|lines| lines.line(&key));
+            format!("file {}{}", path.display(), line.map_or(String::new(), |line| format!(", line {line}")))
+        });
+        let message = format!("is also set in {earlier}; keep it in one of the two files");
+        let problem = Problem { key: key.to_string(), origin: Some(later), message };
+        (key, problem)
+    };
+    fragments::conflicts(&values).into_iter().map(problem).collect()
 }
 
 impl KeyLookups {
@@ -190,7 +221,7 @@ impl KeyLookups {
         unknown.collect()
     }
 
-    /// Whether a variable for `key` can affect a value that was read. This is the case if `key` was looked up, contains
+    /// Whether a source of `key` can affect a value that was read. This is the case if `key` was looked up, contains
     /// a key that was looked up, or is inside the value of a key that was looked up.
     fn concerns(&self, key: &Key) -> bool {
         let is_alike = |known: &Key| known.0.iter().zip(&key.0).all(|(known, name)| plain(known) == plain(name));

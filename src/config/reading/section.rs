@@ -75,24 +75,6 @@ impl<'r> Section<'r> {
         })
     }
 
-    /// Reads the values of the first table, and the secrets in the files that the second table names. Each value is
-    /// passed to `found` with its table and its name. If a value has a mistake, the mistake is passed instead of the
-    /// value.
-    pub(crate) fn named_values<T>(
-        &self,
-        [values, files]: [&str; 2],
-        parse: impl Fn(&str) -> Result<T, String>,
-        mut found: impl FnMut(&Self, &str, Result<T, Reported>),
-    ) -> Result<(), Reported> {
-        for (table, is_of_files) in [(self.section(values), false), (self.section(files), true)] {
-            for name in table.names()? {
-                let value = if is_of_files { table.secret_file(&name, &parse) } else { table.hidden(&name, &parse) };
-                found(&table, &name, value.and_then(|value| value.ok_or_else(|| table.missing(&name))));
-            }
-        }
-        Ok(())
-    }
-
     /// Reads a user's name and password. Both keys must be set, or neither.
     pub(crate) fn login(
         &self,
@@ -178,25 +160,22 @@ impl<'r> Section<'r> {
         read.collect::<Vec<_>>().into_iter().collect::<Result<_, _>>().map(Some)
     }
 
-    /// Returns which of two exclusive keys is set. A key in the environment takes precedence over a key in the file.
-    pub(crate) fn either<'n>(&self, one: &'n str, other: &'n str) -> Reading<&'n str> {
-        self.one_of(&[one, other])
-    }
-
-    /// Like [`either`](Self::either), for any number of keys.
-    pub(crate) fn one_of<'n>(&self, names: &[&'n str]) -> Reading<&'n str> {
+    /// Returns which of several exclusive keys is set. A key in the environment takes precedence over a key in the file.
+    pub(crate) fn one_of<'n, const N: usize>(&self, names: [&'n str; N]) -> Reading<&'n str> {
         let mut set = Vec::new();
         for name in names {
-            set.extend(self.find(name)?.map(|_| *name));
+            if self.find(name)?.is_some() {
+                set.push(name);
+            }
         }
         let is_variable = |name: &&str| self.reader.variable(&self.key.at(name)).is_some();
-        let in_file = !set.iter().any(is_variable);
-        let (used, replaced): (Vec<_>, Vec<_>) = set.into_iter().partition(|name| in_file || is_variable(name));
+        let (variables, written): (Vec<_>, Vec<_>) = set.into_iter().partition(is_variable);
+        let (used, replaced) = if variables.is_empty() { (written, variables) } else { (variables, written) };
         if let [one, other, ..] = used[..] {
             let message = format!("is set together with {}; keep one of the two", self.key.at(other));
             return Err(self.wrong(one, message));
         }
-        replaced.iter().for_each(|name| self.note_use(name, KeyUse::Replaced));
+        replaced.into_iter().for_each(|name| self.note_use(name, KeyUse::Replaced));
         Ok(used.first().copied())
     }
 

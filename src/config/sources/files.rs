@@ -1,4 +1,4 @@
-//! The operator's file, and the files that it names: secrets, certificates and keys.
+//! The operator's files, and the files that they name: secrets, certificates and keys.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -9,38 +9,45 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use toml_edit::ImDocument;
 
+use super::fragments;
 use crate::config::key::Key;
 use crate::config::problem::ConfigError;
 
 /// The largest configuration file, in bytes. A thousand channels with their own filters need less.
 const TEXT_LIMIT: usize = 1024 * 1024;
 /// The largest secret file, in bytes.
-const SECRET_LIMIT: usize = 64 * 1024;
+pub(super) const SECRET_LIMIT: usize = 64 * 1024;
 
-/// The text of a configuration file, and its path; `None` without a file. The text can contain secrets and is never
-/// shown.
+/// The texts of the configuration files with their paths: the main file, and then the files in `conf.d` beside it, in the order of
+/// their names. Empty without a file. The texts can contain secrets and are never shown.
 #[derive(Clone, Default)]
-pub struct ConfigText(pub(crate) Option<(PathBuf, String)>);
+pub struct ConfigText(pub(crate) Vec<(PathBuf, String)>);
 
 impl ConfigText {
-    /// The text that `file` will have.
+    /// The text that `file` will have, without the files in `conf.d`.
     pub fn written(file: &Path, text: String) -> Self {
-        Self(Some((file.to_owned(), text)))
+        Self(vec![(file.to_owned(), text)])
     }
 
-    /// Reads `file`, if one is given.
+    /// Reads `file`, if one is given, and the files in `conf.d` beside it.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If one of them cannot be read.
     pub fn read(file: Option<&Path>) -> Result<Self, ConfigError> {
-        let Some(path) = file else { return Ok(Self(None)) };
-        let text = read_up_to(path, TEXT_LIMIT)
-            .map_err(|error| ConfigError::of_file(path, format!("the file {error}; correct the path or the file")))?;
-        Ok(Self::written(path, text))
+        let Some(main) = file else { return Ok(Self::default()) };
+        let read = |path: PathBuf| match read_up_to(&path, TEXT_LIMIT) {
+            Ok(text) => Ok((path, text)),
+            Err(error) => Err(ConfigError::of_file(&path, format!("the file {error}; correct the path or the file"))),
+        };
+        let mut texts = vec![read(main.to_owned())?];
+        for path in fragments::paths(main)? {
+            texts.push(read(path)?);
+        }
+        Ok(Self(texts))
     }
 }
 
-/// Finds the lines of keys in the operator's file.
+/// Finds the lines of keys in one of the operator's files.
 pub(crate) struct Lines {
     document: ImDocument<String>,
     /// The positions of the line ends, in ascending order.

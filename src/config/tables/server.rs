@@ -65,12 +65,12 @@ pub(crate) fn read_authorities(section: &Section<'_>, name: &str) -> Reading<Aut
     section.file(name, |path| read_pem(path, Authorities::from_pem))
 }
 
-/// Reads `client_certificate_file` and `client_key_file`.
+/// Reads `client_certificate_file`, and `client_key_file` or `client_key_command`.
 pub(crate) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
     const CHAIN: &str = "client_certificate_file";
     const KEY: &str = "client_key_file";
     let chain = section.file(CHAIN, |path| read_pem(path, certificates));
-    let key = section.secret_file(KEY, |text| explain_pem(private_key(text)));
+    let key = section.stored_secret("client_key", |text| explain_pem(private_key(text)));
     let chain_key = section.key.at(CHAIN);
     match (chain?, key?) {
         (None, None) => Ok(None),

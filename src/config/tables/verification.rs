@@ -113,7 +113,7 @@ const EXAMPLE_ORG: &str = "org_2abcDEFghiJKLmno";
 
 /// Reads the address of the owner, or computes it from the id of the organization.
 fn read_owner(table: &Section<'_>, tenant_id: &str) -> Reading<Address> {
-    match table.either("org_id", "workflow_owner")? {
+    match table.one_of(["org_id", "workflow_owner"])? {
         None => Ok(None),
         Some("org_id") => table.optional("org_id", |id| Ok(workflow_owner(org_id(id)?, tenant_id))),
         Some(key) => table.optional(key, address),

@@ -193,3 +193,50 @@ fn headers_for_the_collector_of_traces_are_read_as_opentelemetry_writes_them() {
     let error = load(GOOD, &[("CHANNELD_LOG__OTLP_ENDPOINT", "127.0.0.1:4318")]).expect_err("no URL");
     assert_eq!(keys_of(&error), ["log.otlp_endpoint"]);
 }
+
+#[test]
+fn a_program_prints_a_secret_instead_of_a_file() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let (helper, runs) = (directory.path().join("helper"), directory.path().join("runs"));
+    let script = format!("#!/bin/sh\necho run >>{}\nprintf '%s\\n' \"$1\"\n", runs.display());
+    fs::write(&helper, script).expect("a file");
+    fs::set_permissions(&helper, fs::Permissions::from_mode(0o700)).expect("its own");
+    let helper = helper.display().to_string();
+    let key = |words: &str| GOOD.replace("api_key = \"sk-0123-do-not-show\"", &format!("api_key_command = {words}"));
+    let twice = format!("{}bearer_token_command = [{helper:?}, \"k1\"]\n", key(&format!("[{helper:?}, \"k1\"]")));
+    let config = load(&twice, &[]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.api.client.api_key.expose(), "k1");
+    assert_eq!(fs::read_to_string(&runs).expect("it ran"), "run\n", "the same command runs once");
+
+    for (words, message) in [
+        (format!("[{helper:?}, \"hunter2 do-not-show\"]"), "must be visible ASCII"),
+        (format!("[{helper:?}, \"\"]"), "printed no secret"),
+        ("[]".to_owned(), "is empty"),
+        ("\"hunter2\"".to_owned(), "cannot be started"),
+        ("{ program = \"hunter2\" }".to_owned(), "api.api_key_command"),
+    ] {
+        let error = load(&key(&words), &[]).expect_err(&words);
+        assert!(error.problems.iter().all(|problem| problem.key.starts_with("api.api_key")), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
+        assert_silent(&error.to_string());
+    }
+    let error = load(&key(&format!("[{helper:?}, \"k1\"]\napi_key_file = \"/k\"")), &[]).expect_err("two sources");
+    assert_eq!(keys_of(&error), ["api.api_key_file"]);
+    assert!(error.to_string().contains("api.api_key_command"), "{error}");
+    let variables = [("CHANNELD_API__API_KEY_COMMAND", &*format!("{helper},k2"))];
+    assert_eq!(load(GOOD, &variables).expect("the variable").api.client.api_key.expose(), "k2");
+}
+
+#[test]
+fn every_secret_can_come_from_a_program() {
+    let text = format!(
+        "{}username = \"u\"\npassword_command = [\"echo\", \"p\"]\nurl_command = [\"echo\", \"https://h.internal/\"]\n\
+         header_commands.X-A = [\"echo\", \"v\"]\n[sinks.t]\ntype = \"stdout\"\nformat = \"template\"\n\
+         template = \"pagerduty\"\nfilter = \"failures\"\ntemplate_value_commands.routing_key = [\"echo\", \"r\"]\n",
+        GOOD.replace("url = ", "#")
+    );
+    let config = load(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
+    let SinkSettings::Webhook(webhook) = &config.sinks["hook"].settings else { panic!("{config:?}") };
+    assert_eq!((webhook.url.as_str(), webhook.secret_url, webhook.headers.len()), ("https://h.internal/", true, 2));
+    assert!(config.sinks["t"].shape.template.is_some());
+}

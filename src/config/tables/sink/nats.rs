@@ -65,7 +65,7 @@ fn server_url(text: &str) -> Result<Url, String> {
 }
 
 fn read_login(sink: &Section<'_>) -> Result<Login, Reported> {
-    let credentials = sink.secret_file("credentials_file", credentials);
+    let credentials = sink.stored_secret("credentials", credentials);
     let password = sink.login(["user", "password"], visible, visible);
     let token = sink.secret("token", visible);
     let another =

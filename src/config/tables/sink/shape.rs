@@ -23,7 +23,7 @@ const NAME_LIMIT: usize = 64;
 
 /// The keys and the tables of a template.
 const KEYS: [&str; 3] = ["template", "template_file", "template_content_type"];
-const TABLES: [&str; 2] = ["template_values", "template_value_files"];
+const TABLES: [&str; 3] = ["template_values", "template_value_files", "template_value_commands"];
 
 /// Reads the shape for a sink of this type.
 pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported> {
@@ -66,7 +66,7 @@ pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported
 /// Reads the template, which is required.
 fn read_template(sink: &Section<'_>) -> Result<Arc<Template>, Reported> {
     let [shipped, file, content_type] = KEYS;
-    let source = match sink.either(shipped, file) {
+    let source = match sink.one_of([shipped, file]) {
         Ok(Some("template")) => sink.optional(shipped, word).map(|read| read.map(Source::Shipped)),
         Ok(Some(_)) => sink
             .file(file, |path| read_named(path, TEMPLATE_LIMIT))
@@ -121,8 +121,8 @@ fn media_type(text: &str) -> Result<String, String> {
     text_if(legal, text, "must be a media type, such as \"application/json\" or \"text/plain\"")
 }
 
-/// Reads the operator's own values: one table contains the values that are not secret, the other names the files with the
-/// secrets.
+/// Reads the operator's own values: one table contains the values that are not secret, and the others name the files with the
+/// secrets and the programs that print them.
 fn read_values(sink: &Section<'_>) -> Result<BTreeMap<String, Secret>, Reported> {
     let (mut values, mut outcome) = (BTreeMap::new(), Ok(()));
     sink.named_values(
@@ -136,7 +136,7 @@ fn read_values(sink: &Section<'_>) -> Result<BTreeMap<String, Secret>, Reported>
             }
             Ok(value) => {
                 if values.insert(name.to_owned(), value).is_some() {
-                    table.wrong(name, "is set twice, here and in the other table; keep one");
+                    table.wrong(name, "is set twice, here and in another table; keep one");
                 }
             }
             Err(reported) => outcome = Err(reported),

@@ -45,7 +45,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
     let url = read_url(sink);
     let settings = all!(WebhookSettings {
         url: url,
-        secret_url: Ok(sink.is_set("url_file")),
+        secret_url: Ok(sink.is_set("url_file") || sink.is_set("url_command")),
         keys: sink.secret("secret", SigningKeys::parse).map(Option::unwrap_or_default),
         headers: headers::read(sink),
         connection: read_connection(sink, url.as_ref().ok()),
@@ -60,10 +60,13 @@ pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
     Ok(settings)
 }
 
-/// Reads `url`, or the address in `url_file`.
+/// The keys of the address, of which one is set.
+const URL_KEYS: [&str; 3] = ["url", "url_file", "url_command"];
+
+/// Reads `url`, or the address of `url_file` or `url_command`.
 fn read_url(sink: &Section<'_>) -> Result<Url, Reported> {
-    let key = sink.either("url", "url_file")?.ok_or_else(|| sink.missing("url"))?;
-    let url = if key == "url" { sink.optional(key, http_url) } else { sink.secret_file(key, http_url) };
+    let key = sink.one_of(URL_KEYS)?.ok_or_else(|| sink.missing("url"))?;
+    let url = if key == "url" { sink.optional(key, http_url) } else { sink.stored_secret("url", http_url) };
     let url = url?.ok_or_else(|| sink.missing(key))?;
     sink.note_plaintext(key, &url, "every event");
     if key == "url" && has_token(&url) {
@@ -87,7 +90,7 @@ fn read_connection(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, 
         sink.wrong("proxy", message);
     }
     if let Some(Err(error)) = url.filter(|_| connection.public_only).map(check_public) {
-        let key = if sink.is_set("url") { "url" } else { "url_file" };
+        let key = URL_KEYS.into_iter().find(|key| sink.is_set(key)).unwrap_or("url");
         sink.wrong(key, format!("cannot be reached: {error}"));
     }
     Ok(connection)

@@ -16,13 +16,13 @@ use net::http::{basic, sensitive};
 const NAME_LIMIT: usize = 128;
 const VALUE_LIMIT: usize = 8 * 1024;
 
-/// Reads `bearer_token`, `username` with `password`, `headers` and `header_files`.
+/// Reads `bearer_token`, `username` with `password`, `headers`, `header_files` and `header_commands`.
 pub(super) fn read(sink: &Section<'_>) -> Result<HeaderMap, Reported> {
     let mut headers = HeaderMap::new();
     if let Ok(Some(value)) = read_authorization(sink) {
         headers.insert(header::AUTHORIZATION, value);
     }
-    sink.named_values(["headers", "header_files"], value, |table, key, value| {
+    sink.named_values(["headers", "header_files", "header_commands"], value, |table, key, value| {
         let name = check_name(key, &headers).map_err(|message| table.wrong(key, message));
         if let (Ok(name), Ok(value)) = (name, value) {
             headers.insert(name, value);
@@ -40,7 +40,7 @@ fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
     if others.contains_key(&name) {
         return Err(match name {
             header::AUTHORIZATION => "is set by bearer_token, or by username and password; keep one".to_owned(),
-            _ => "is set twice, here and in the other table of headers; keep one".to_owned(),
+            _ => "is set twice, here and in another table of headers; keep one".to_owned(),
         });
     }
     Ok(name)

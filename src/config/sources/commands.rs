@@ -1,0 +1,250 @@
+//! Runs the programs that print secrets, which `api_key_command` and similar keys name.
+//!
+//! # Invariants
+//!
+//! * **Bounded.** A program that does not end in time is killed, with the programs that it started in its process group. The output
+//!   is read up to a limit.
+//! * **No shell.** The words are passed to the program as they are.
+//! * **None of our secrets.** The program does not get channeld's own variables.
+//! * **The secret stays secret.** The error can contain what the program wrote to its standard error, but not its output.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::files::SECRET_LIMIT;
+use crate::config::key::PREFIX;
+use ::record::printable;
+
+/// How long a program may run.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long to wait for the end of a killed program, so that it does not remain as a zombie.
+const KILL_TIME: Duration = Duration::from_secs(1);
+
+/// How many bytes of the standard error are shown. The rest is read and dropped.
+const MESSAGE_LIMIT: usize = 500;
+
+/// The variables by which systemd talks to channeld. A program that has them could report in channeld's name.
+const OF_SYSTEMD: [&str; 6] =
+    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
+
+/// Runs a program and returns its output without the line break at its end. The error completes a sentence about the key.
+pub(crate) fn read_secret(words: &[String]) -> Result<String, String> {
+    run_within(words, TIME_LIMIT)
+}
+
+fn run_within(words: &[String], limit: Duration) -> Result<String, String> {
+    let [program, arguments @ ..] = words else {
+        return Err("is empty; name a program and its arguments".to_owned());
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
+        command.env_remove(name);
+    }
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("the program cannot be started: {error}; correct its path or its permissions"))?;
+    let (status, [output, message]) = match collect(&mut child, Instant::now() + limit) {
+        Ok(Some(ended)) => ended,
+        not_ended => {
+            kill(&mut child);
+            return Err(match not_ended {
+                Err(error) => format!("the output of the program cannot be read: {error}"),
+                Ok(_) => format!("the program did not end within {} seconds and was stopped", limit.as_secs()),
+            });
+        }
+    };
+    if output.len() > SECRET_LIMIT {
+        return Err(format!("the program printed more than {} KiB", SECRET_LIMIT / 1024));
+    }
+    let output = String::from_utf8(output).map_err(|_| "the program printed text that is not UTF-8".to_owned())?;
+    let secret = output.trim_end_matches(['\r', '\n']);
+    if !status.success() {
+        return Err(format!("the program failed ({status}){}", said(&message, secret)));
+    }
+    if secret.is_empty() {
+        let said = said(&message, secret);
+        return Err(format!("the program printed no secret; it must write the secret to its standard output{said}"));
+    }
+    Ok(secret.to_owned())
+}
+
+fn is_ours(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || OF_SYSTEMD.iter().any(|of_systemd| name == *of_systemd)
+}
+
+/// What the program wrote to its standard error, on one line and without the secret.
+fn said(message: &[u8], secret: &str) -> String {
+    let mut said = String::from_utf8_lossy(message).split_whitespace().collect::<Vec<_>>().join(" ");
+    if !secret.is_empty() {
+        said = said.replace(secret, "…");
+    }
+    if said.is_empty() { said } else { format!(": {}", printable(&said)) }
+}
+
+/// Reads the output and the standard error until the program has ended. Returns `None` if it does not end in time. A program in the
+/// background that still has the pipes open does not count.
+fn collect(child: &mut Child, deadline: Instant) -> io::Result<Option<(ExitStatus, [Vec<u8>; 2])>> {
+    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    let mut output = Pipe::of(child.stdout.take().map(OwnedFd::from), SECRET_LIMIT);
+    let mut message = Pipe::of(child.stderr.take().map(OwnedFd::from), MESSAGE_LIMIT);
+    loop {
+        let has_ended = wait(&[&output, &message], &ended, deadline)?;
+        // If the program has ended, all that it has written is in the pipes.
+        let was_read = [output.read()?, message.read()?].contains(&true);
+        if has_ended && !was_read {
+            return Ok(Some((child.wait()?, [output.bytes, message.bytes])));
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+    }
+}
+
+/// Waits for output, for the end of the program, or for the deadline. Returns whether the program has ended.
+fn wait(pipes: &[&Pipe], ended: &OwnedFd, deadline: Instant) -> io::Result<bool> {
+    let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+    let open = pipes.iter().filter_map(|pipe| pipe.file.as_ref()).map(|file| PollFd::new(file, PollFlags::IN));
+    let mut all: Vec<_> = [PollFd::new(ended, PollFlags::IN)].into_iter().chain(open).collect();
+    match poll(&mut all, left.as_ref()) {
+        Ok(_) => Ok(!all[0].revents().is_empty()),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The reading end of a pipe, and what was read from it.
+struct Pipe {
+    /// `None` if the pipe was read to its end.
+    file: Option<File>,
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl Pipe {
+    fn of(end: Option<OwnedFd>, limit: usize) -> Self {
+        Self { file: end.map(File::from), bytes: Vec::new(), limit }
+    }
+
+    /// Reads once, if this does not block. Keeps at most one byte more than the limit, and drops the rest. Returns whether something
+    /// was read.
+    fn read(&mut self) -> io::Result<bool> {
+        let Some(file) = &mut self.file else { return Ok(false) };
+        let mut ready = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)];
+        if retry_on_intr(|| poll(&mut ready, Some(&Timespec::default())))? == 0 {
+            return Ok(false);
+        }
+        let mut buffer = [0; 4096];
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            self.file = None;
+        }
+        let kept = read.min(self.limit + 1 - self.bytes.len());
+        self.bytes.extend_from_slice(&buffer[..kept]);
+        Ok(read > 0)
+    }
+}
+
+/// Kills the program with its process group. A program that the kernel cannot stop, such as one that waits for a dead file server, is
+/// left alone after a while.
+fn kill(child: &mut Child) {
+    let group = Pid::from_child(child);
+    // The group can be gone already.
+    let _ = kill_process_group(group, Signal::KILL);
+    if let (Ok(ended), Ok(limit)) = (pidfd_open(group, PidfdFlags::empty()), Timespec::try_from(KILL_TIME)) {
+        let _ = poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&limit));
+    }
+    let _ = child.try_wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a script, which gets these arguments.
+    fn shell(script: &str, arguments: &[&str]) -> Result<String, String> {
+        let words = ["/bin/sh", "-c", script, "helper"].into_iter().chain(arguments.iter().copied());
+        read_secret(&words.map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_output_is_the_secret_and_the_arguments_reach_the_program_unchanged() {
+        assert_eq!(shell("printf '%s\\n' \"$1\"", &["a b $HOME; * 'c'"]), Ok("a b $HOME; * 'c'".to_owned()));
+        let long = shell("head -c 65536 /dev/zero | tr '\\0' k", &[]).expect("it is within the limit");
+        assert_eq!(long.len(), SECRET_LIMIT);
+    }
+
+    #[test]
+    fn a_background_program_that_keeps_the_pipes_does_not_delay_the_secret() {
+        let started = Instant::now();
+        assert_eq!(shell("sleep 20 & echo k", &[]), Ok("k".to_owned()));
+        assert!(started.elapsed() < TIME_LIMIT);
+    }
+
+    #[test]
+    fn each_failure_says_why_and_does_not_show_the_output() {
+        for (script, why) in [
+            ("echo 'vault is sealed' >&2; echo hunter2; exit 3", "(exit status: 3): vault is sealed"),
+            ("echo hunter2; echo 'got hunter2\n\u{1b}[31m' >&2; exit 1", "got … \u{fffd}[31m"),
+            ("echo 'no login' >&2", "printed no secret; it must write the secret to its standard output: no login"),
+            ("head -c 65537 /dev/zero", "printed more than 64 KiB"),
+            ("yes hunter2 | head -c 1000000 >&2; exit 1", "exit status: 1"),
+            ("printf '\\377'", "not UTF-8"),
+            ("kill -9 $$", "signal: 9"),
+        ] {
+            let error = shell(script, &[]).expect_err(script);
+            assert!(error.contains(why), "{script}: {error}");
+            assert!(error.len() < 1000, "{error}");
+        }
+        let error = shell("echo hunter2; echo hunter2 >&2; exit 1", &[]).expect_err("a failure");
+        assert!(!error.contains("hunter2"), "{error}");
+        let error = read_secret(&["/nowhere/helper-do-not-show".to_owned()]).expect_err("no program");
+        assert!(error.contains("cannot be started") && !error.contains("do-not-show"), "{error}");
+        assert!(read_secret(&[]).is_err());
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed_with_the_programs_that_it_started() {
+        let directory = tempfile::TempDir::new().expect("a temporary directory");
+        let file = directory.path().join("group");
+        let script = format!("echo $$ >{}; sleep 600 & sleep 600", file.display());
+        let words = ["/bin/sh", "-c", &script].map(str::to_owned);
+        let error = run_within(&words, Duration::from_secs(3)).expect_err("it does not end");
+        assert!(error.contains("did not end within 3 seconds"), "{error}");
+        let group = std::fs::read_to_string(&file).expect("it has run").trim().to_owned();
+        // The killed programs can be zombies until the process that inherits them collects them.
+        let is_alive = || {
+            let all = std::fs::read_dir("/proc").expect("processes").flatten();
+            all.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok()).any(|stat| {
+                let fields: Vec<_> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+                fields.get(2) == Some(&group.as_str()) && !["Z", "X"].contains(&fields[0])
+            })
+        };
+        while is_alive() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn variables_of_channeld_and_systemd_are_ours() {
+        for (name, ours) in [
+            ("CHANNELD_API__API_KEY", true),
+            ("NOTIFY_SOCKET", true),
+            ("VAULT_TOKEN", false),
+            ("PATH", false),
+            ("CREDENTIALS_DIRECTORY", false),
+        ] {
+            assert_eq!(is_ours(OsStr::new(name)), ours, "{name}");
+        }
+    }
+}
