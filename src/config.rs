@@ -52,7 +52,7 @@ pub use tables::sink::{Sink, SinkSettings};
 
 pub(crate) use edit::write_expect;
 pub(crate) use effective::{Origin, Setting};
-pub(crate) use partial::{load_both_backends, load_listen, load_verifier, verification_from_flags};
+pub(crate) use partial::{load_both_backends, load_listen, load_service, load_verifier, verification_from_flags};
 pub(crate) use reading::values::positive_duration;
 pub(crate) use sources::DEFAULTS;
 

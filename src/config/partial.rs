@@ -1,5 +1,6 @@
 //! Loads parts of the configuration, for commands that need only this part. A mistake in another part is not an error.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,14 @@ use super::problem::ConfigError;
 use super::reading::{Reader, Reported, Section, all};
 use super::sources::files::ConfigText;
 use super::sources::{Layer, defaults};
+use super::tables::api::Api;
 use super::tables::channel::{self, Channel};
 use super::tables::daemon::{read_listen, read_log};
 use super::tables::state;
 use super::tables::verification::{Levels, signer_names};
 use ::ledger::store::{PostgresSettings, StateSettings};
 use operator::SignerNames;
+use proof::event::ChannelId;
 use proof::verify::Verifier;
 use telemetry::Log;
 
@@ -49,6 +52,29 @@ impl LocalConfig {
             })
         })
     }
+}
+
+/// The settings for a command that asks the service about the organization.
+pub(crate) struct ServiceConfig {
+    /// `[api]`: the service.
+    pub(crate) api: Api,
+    /// The names of the configured channels, by their ids.
+    pub(crate) channels: BTreeMap<ChannelId, String>,
+}
+
+/// Loads `[api]` and the ids of the channels. No channel need be configured yet.
+pub(crate) fn load_service(text: &ConfigText) -> Result<ServiceConfig, ConfigError> {
+    read_part(text, std::env::vars_os(), |root| {
+        all!(ServiceConfig { api: Api::read(&root.section("api")), channels: channel_names(root) })
+    })
+}
+
+/// The names of the channels, by their ids. Channels without a valid id are left out.
+fn channel_names(root: &Section<'_>) -> Result<BTreeMap<ChannelId, String>, Reported> {
+    let channels = root.section("channels");
+    let id = |name: &str| channels.section(name).optional("id", |text| Ok(text.trim().parse().ok()));
+    let named = |name: String| Some((id(&name).ok()???, name));
+    Ok(channels.names()?.into_iter().filter_map(named).collect())
 }
 
 /// Loads only `admin.listen`, the address of the health checks.

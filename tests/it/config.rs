@@ -4,6 +4,7 @@ mod agreement;
 mod agreement_local;
 pub(crate) mod check;
 mod database;
+mod discovery;
 mod effective;
 mod init;
 mod mistakes;

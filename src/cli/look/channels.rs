@@ -1,5 +1,5 @@
-//! `channeld channels pin`: proposes the lists of values that a channel's events may contain. The values come from past
-//! events. The command can also write the lists to the configuration and apply them.
+//! `channeld channels`: `list` shows the channels of the organization. `pin` proposes the lists of values that a channel's
+//! events may contain. The values come from past events. `pin` can also write the lists to the configuration and apply them.
 //!
 //! # Invariants
 //!
@@ -27,6 +27,8 @@ use operator::api::{Reload, RetriedEvent, RetryQuarantined};
 use proof::event::{ChannelId, EventType, Offset};
 use proof::verify::{Verdict, Verified};
 
+pub(crate) mod list;
+
 /// How many events are examined: the service's largest page.
 const EVENTS: u16 = 200;
 
@@ -36,12 +38,18 @@ const WATCHERS: usize = 100;
 /// How many of the events that would be rejected are printed one by one.
 const SHOWN: usize = 20;
 
-/// Find the values that events of a channel may contain.
+/// List the channels of the organization, or find the values that events of a channel may contain.
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = "Examples:
+  channeld channels list
   channeld channels pin settlements
   channeld channels pin settlements --list workflow_id --list address --apply")]
 pub(crate) enum Command {
+    /// List the channels of the organization, and the names under which they are configured here.
+    ///
+    /// The service answers this request only if the API key has the scope for reading channels. No channel need be
+    /// configured yet.
+    List(list::Args),
     /// Propose the allowed values of a channel's events, and write them.
     ///
     /// Reads the last 200 signed events, and the service's descriptions of the watchers that these events name. Prints
@@ -112,7 +120,10 @@ struct RejectedEvent {
 }
 
 pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
-    let Command::Pin(args) = command;
+    let args = match command {
+        Command::List(args) => return list::run(&args, cx).await,
+        Command::Pin(args) => args,
+    };
     let config = cx.config()?;
     let known = configured_channel(&config, &args.channel)?;
     let (mut proposal, expect) = propose(&args, &config, known).await?;

@@ -17,13 +17,16 @@ use clap::builder::PossibleValuesParser;
 use serde::Deserialize;
 
 use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::look::channels::list;
 use crate::cli::prove::check;
 use crate::cli::terminal::for_stdout;
-use crate::config::{Config, ConfigText};
+use crate::config::{self, Config, ConfigText};
 
+mod choices;
 mod prompt;
 mod sink;
 
+use choices::Choices;
 use sink::Sink;
 
 /// The file that is written by default.
@@ -33,8 +36,8 @@ const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
 
 /// Write an initial configuration, and check it against the service.
 ///
-/// On a terminal, the command asks for each value that no flag sets, and checks each channel at once. Without a
-/// terminal, a missing value is an error.
+/// On a terminal, the command asks for each value that no flag sets, and checks each channel at once. If the API key may
+/// read the list of channels, you choose from this list. Without a terminal, a missing value is an error.
 ///
 /// Before the file is written, the command sends a request with the API key to the service, reads and verifies the
 /// newest events of each channel, and checks the sink. If one of these checks fails, nothing is written and the exit
@@ -45,7 +48,7 @@ const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld init
-  channeld init --org-id org_… --channel settlements=7c9e… --sink file --to events.jsonl
+  channeld init --org-id org_… --channel settlements --sink file --to events.jsonl
   channeld init --org-id org_… --channel settlements=7c9e… --sink webhook --to-file hook-url
   channeld init --org-id org_… --channel settlements=7c9e… --sink kafka --to kafka-1:9092,kafka-2:9092
 
@@ -88,8 +91,8 @@ pub(crate) struct Args {
     /// How many of the signers must sign an event.
     #[arg(long, value_name = "N", requires = "valid_signers")]
     min_required_signatures: Option<u64>,
-    /// A channel: a name of your choice and its id; repeatable.
-    #[arg(long, value_name = "NAME=ID")]
+    /// A channel: a name of your choice and its id, or its name or id in the service's list; repeatable.
+    #[arg(long, value_name = "NAME=ID|NAME|ID")]
     channel: Vec<String>,
     /// The type of the sink that receives the events.
     #[arg(long, value_name = "TYPE", value_parser = PossibleValuesParser::new(sink::kinds()))]
@@ -232,46 +235,86 @@ impl ConfigAnswers {
             (None, None) => ("org_id", prompt::ask("The organization's id (org_…)")?),
         };
         let (signers, required) = (args.valid_signers, args.min_required_signatures);
-        let channels = args.channel.iter().map(|text| channel(text)).collect::<Result<Vec<_>, _>>()?;
         if let Some(key) = key.filter(|_| !key_file.exists()) {
             write_key(&key_file, &key)?;
             *new_key = Some(key_file.clone());
         }
         let is_installed = directory == Path::new("/etc/channeld");
         let state = if is_installed { "/var/lib/channeld".into() } else { directory.join("state") };
-        let mut answers = Self { base_url, key_file, owner, signers, required, channels, sink: Sink::stdout(), state };
-        if answers.channels.is_empty() {
+        let (channels, sink) = (Vec::new(), Sink::stdout());
+        let mut answers = Self { base_url, key_file, owner, signers, required, channels, sink, state };
+        if args.channel.is_empty() {
             answers.ask_channels(&args.file, args.unchecked, cx).await?;
+        } else {
+            answers.channels = answers.named_channels(&args.channel, &args.file).await?;
         }
         answers.sink = Sink::of(args.sink, args.to, args.to_file, directory)?;
         Ok(answers)
     }
 
+    /// The channels that the flags name. The service is asked for its list only if a flag does not contain the id.
+    async fn named_channels(&self, flags: &[String], file: &Path) -> Result<Vec<(String, String)>, CommandError> {
+        let has_ids = flags.iter().all(|flag| flag.contains('='));
+        let choices = if has_ids { Choices::default() } else { self.choices(file).await? };
+        flags.iter().map(|flag| choices.one(flag)).collect()
+    }
+
+    /// Requests the list of channels.
+    async fn choices(&self, file: &Path) -> Result<Choices, CommandError> {
+        let service = config::load_service(&ConfigText::written(file, self.text()))?;
+        Ok(Choices::of(list::listed(service.api.client).await?))
+    }
+
     /// Asks for one or more channels, until the answer is empty. Checks each channel immediately, and does not accept a
     /// channel that cannot be read. If `unchecked` is set, channels are accepted without a check.
     async fn ask_channels(&mut self, file: &Path, unchecked: bool, cx: &mut Context<'_>) -> Result<(), CommandError> {
+        let listed = if unchecked { Ok(Choices::default()) } else { self.choices(file).await };
+        let choices = match listed {
+            Ok(choices) => choices,
+            Err(failure) => {
+                cx.say(failure)?;
+                Choices::default()
+            }
+        };
+        cx.say_lines(choices.lines().map(|line| for_stdout(&line)))?;
         loop {
             let answer = match self.channels.len() {
-                0 => prompt::ask("A channel, as NAME=ID")?,
+                0 => prompt::ask(choices.question())?,
                 _ => prompt::ask_or_nothing("Another channel, or nothing")?,
             };
             if answer.is_empty() {
                 return Ok(());
             }
-            let seen = match channel(&answer) {
-                Ok(named) if unchecked => Ok((named, true)),
-                Ok(named) => self.look(file, &named, cx).await.map(|ok| (named, ok)),
-                Err(failure) => Err(failure),
-            };
+            match choices.chosen(&answer) {
+                Ok(chosen) => self.accept(chosen, file, unchecked, cx).await?,
+                Err(failure) => drop(cx.say(failure)?),
+            }
+        }
+    }
+
+    /// Adds the channels that can be read, and says which cannot.
+    async fn accept(
+        &mut self,
+        chosen: Vec<(String, String)>,
+        file: &Path,
+        unchecked: bool,
+        cx: &mut Context<'_>,
+    ) -> Result<(), CommandError> {
+        for channel in chosen {
+            if self.channels.iter().any(|(_, id)| *id == channel.1) {
+                continue;
+            }
+            let seen = if unchecked { Ok(true) } else { self.look(file, &channel, cx).await };
             match seen {
-                Ok((named, true)) => self.channels.push(named),
-                Ok((_, false)) => {
+                Ok(true) => self.channels.push(channel),
+                Ok(false) => {
                     cx.say("That channel is not accepted: enter it again, or cancel with Ctrl-D").map(drop)?;
                 }
                 // The mistake can be in this answer or in an earlier one.
                 Err(failure) => cx.say(failure).map(drop)?,
             }
         }
+        Ok(())
     }
 
     /// Checks whether a channel can be read, and prints the result.
@@ -322,11 +365,6 @@ fn write_key(file: &Path, key: &str) -> Result<(), CommandError> {
     let failed = || CommandError::io(format!("the key could not be written to {}", file.display()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed())?;
     writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed())
-}
-
-fn channel(text: &str) -> Result<(String, String), CommandError> {
-    let parts = text.split_once('=').map(|(name, id)| (name.trim().to_owned(), id.trim().to_owned()));
-    parts.ok_or_else(|| CommandError::usage("a channel is NAME=ID, such as settlements=7c9e6679-…"))
 }
 
 fn announced(file: &Path) -> Result<SimulatorAnnouncement, CommandError> {

@@ -135,10 +135,7 @@ async fn at_a_terminal_it_asks_and_checks_each_channel_at_once() {
     terminal.answer("The service's address [https://", &known.base_url).await;
     terminal.answer("The API key (not shown):", &known.api_key).await;
     terminal.answer("The organization's id (org_…):", &known.org_id).await;
-    terminal.answer("A channel, as NAME=ID:", "settlements").await;
-    terminal
-        .answer("a channel is NAME=ID, such as settlements=", "settlements=00000000-0000-0000-0000-000000000001")
-        .await;
+    terminal.answer("as NAME=ID:", "settlements=00000000-0000-0000-0000-000000000001").await;
     terminal.answer("does not exist", &format!("settlements={}", known.channels[0])).await;
     terminal.answer("the newest event is at offset 5; of the newest 5: 5 verified", "").await;
     let kafka = if cfg!(feature = "kafka") { ", kafka" } else { "" };

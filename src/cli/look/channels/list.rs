@@ -1,0 +1,57 @@
+//! `channeld channels list`: the channels of the organization, according to the service.
+
+use serde::Serialize;
+
+use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::verdict_line::printable;
+use crate::config::{self, ConfigText};
+use api::{ApiError, Client, ListedChannel};
+use net::Chain;
+
+/// The width of the columns of names and statuses. Longer texts are not cut.
+const NAME: usize = 32;
+const STATUS: usize = 10;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object per line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    #[serde(flatten)]
+    channel: ListedChannel,
+    /// The name of the channel in the configuration; `None` if the channel is not configured.
+    configured: Option<String>,
+}
+
+pub(super) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
+    let service = config::load_service(&ConfigText::read(cx.file)?)?;
+    let listed = listed(service.api.client).await?;
+    let entry = |channel: ListedChannel| Entry { configured: service.channels.get(&channel.id()).cloned(), channel };
+    let entries: Vec<_> = listed.into_iter().map(entry).collect();
+    let heading = format!("{:36}  {:STATUS$}  {:NAME$}  CONFIGURED AS", "ID", "STATUS", "NAME");
+    cx.say_list(args.json, &entries, (&heading, "the service lists no channel of this organization"), line)
+}
+
+fn line(Entry { channel, configured }: &Entry) -> String {
+    let [name, status] = [&channel.name, &channel.status].map(|text| printable(text.as_deref().unwrap_or("-")));
+    let configured = configured.as_deref().unwrap_or("-");
+    format!("{}  {status:STATUS$}  {name:NAME$}  {configured}", channel.channel_id)
+}
+
+/// Requests the list of channels.
+pub(crate) async fn listed(settings: api::Settings) -> Result<Vec<ListedChannel>, CommandError> {
+    let client = Client::new(settings).map_err(|error| CommandError(Exit::Config, Chain(&error).to_string()))?;
+    client.channels().await.map_err(|error| match error {
+        ApiError::Refused(answer) if answer.status == 403 => CommandError::failed(format!(
+            "the API key lacks the scope for reading channels ({answer}): use a key that has it, or ask for the ids of the channels"
+        )),
+        ApiError::Refused(answer) if answer.status == 404 => {
+            CommandError::failed(format!("this service does not list channels ({answer}): ask for the ids of the channels"))
+        }
+        error => CommandError::api("the channels could not be listed")(error),
+    })
+}
