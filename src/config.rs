@@ -20,7 +20,8 @@
 //!
 //! * **All or nothing.** A [`Config`] exists only if nothing was wrong, unknown keys included.
 //! * **No secret is shown.** No problem, note or `Debug` output contains a secret. Malformed secrets are not quoted either.
-//! * **Read, not watched.** Loading runs the programs that print secrets. It has no other side effects, and keeps no state or open files. To reload, load again.
+//! * **Read, not watched.** Loading runs the programs that print secrets. It has no other side effects, and keeps no state or open
+//!   files. To reload, load again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

@@ -69,13 +69,13 @@ impl Section<'_> {
         })
     }
 
-    /// Reads the secret that a program prints. The value is the program and its arguments. Only the number of arguments is shown,
-    /// because an argument can be a secret.
+    /// Reads the secret that a program prints. The value is the program and its arguments. The arguments are not shown, because one of
+    /// them can be a secret.
     fn printed_secret<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         let Some(words) = self.list(name)? else { return Ok(None) };
         let shown = match &words[..] {
             [program] => program.clone(),
-            [program, arguments @ ..] => format!("{program} (and {} arguments)", arguments.len()),
+            [program, ..] => format!("{program} …"),
             [] => String::new(),
         };
         self.note_use(name, KeyUse::ShownAs(shown));

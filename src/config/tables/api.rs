@@ -45,7 +45,7 @@ impl Api {
     pub(crate) fn read(api: &Section<'_>) -> Result<Self, Reported> {
         let no_key = || {
             let key = api.key.at("api_key");
-            api.wrong("api_key", format!("is missing; set it, or {key}_file, or {key}_command, or {}", key.variable()))
+            api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
         };
         let note_plaintext = |url: &Url| api.note_plaintext("base_url", url, "the API key");
         all!(Self {

@@ -113,13 +113,23 @@ async fn a_program_prints_the_key_again_at_each_reload() {
 }
 
 #[tokio::test]
+async fn a_program_that_hangs_at_the_start_does_not_delay_the_end() {
+    let simulator = service().await;
+    let (setup, _) = with_program(&simulator, "echo >\"$0.runs\"; exec sleep 60");
+    let mut daemon = setup.start();
+    daemon.until("the program runs", |_| setup.path("program.runs").exists()).await;
+    daemon.stop().await;
+    assert!(!setup.path("state").exists());
+}
+
+#[tokio::test]
 async fn a_program_that_hangs_delays_neither_events_nor_the_end() {
     let simulator = service().await;
     let (setup, _) = with_program(&simulator, PRINT);
     let mut daemon = setup.start();
     daemon.until("the backlog arrives", |_| setup.lines() == 20).await;
 
-    write_program(&setup, "echo >\"$0.runs\"; exec sleep 600");
+    write_program(&setup, "echo >\"$0.runs\"; exec sleep 60");
     daemon.signal(Signal::HUP);
     daemon.until("the program runs", |_| setup.path("program.runs").exists()).await;
     simulator.publish(0, 5);
