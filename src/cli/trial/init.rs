@@ -287,7 +287,7 @@ impl ConfigAnswers {
             }
             match choices.chosen(&answer) {
                 Ok(chosen) => self.accept(chosen, file, unchecked, cx).await?,
-                Err(failure) => drop(cx.say(failure)?),
+                Err(failure) => cx.say(failure).map(drop)?,
             }
         }
     }
