@@ -32,6 +32,7 @@ use telemetry::metrics::Metrics;
 use telemetry::{ALWAYS, Logs};
 
 pub(crate) mod assembly;
+mod catch_up;
 mod keys;
 pub(crate) mod membership;
 mod opening;

@@ -52,7 +52,7 @@ mod transport;
 pub mod windows;
 
 pub use channel_list::ListedChannel;
-pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, SettingsError, TransientError};
+pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, Resource, SettingsError, TransientError};
 pub use filter::{Created, Filter};
 pub use keys::{KeyState, Keys, MAX_KEYS};
 pub use page::{MAX_PAGE, MAX_RECORDS, Page, Watcher};

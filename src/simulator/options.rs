@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::value_parser;
 
-use crate::event::roster::WatcherStatus;
+use crate::event::roster::{WatcherConfidence, WatcherStatus};
 use crate::keys::{Deny, RevokeKey};
 use crate::misbehaviour::MisbehavingChannels;
 use crate::random;
@@ -150,6 +150,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            api_version: ApiVersion::default(),
             api_keys: Vec::new(),
             revoke_key: Vec::new(),
             deny: Vec::new(),

@@ -195,7 +195,7 @@ impl History {
 }
 
 fn error(fault: Fault) -> ApiError {
-    let answer = |status| ErrorResponse { status, code: None, message: None, resource: None };
+    let answer = |status| ErrorResponse { status, code: None, message: None, unknown_type: None, resource: None };
     match fault {
         Fault::NotFound => ApiError::NotFound(answer(404)),
         Fault::Refused => ApiError::Refused(answer(400)),

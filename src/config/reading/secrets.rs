@@ -58,15 +58,30 @@ impl Section<'_> {
         Ok(())
     }
 
+    /// Reads the secrets in the files of a list that is not empty. The error of `parse` does not quote a secret.
+    pub(crate) fn secret_files<T>(
+        &self,
+        name: &str,
+        if_empty: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Reading<Vec<T>> {
+        self.items(name, if_empty, |number, path| {
+            self.reader.files.borrow_mut().note(Path::new(path));
+            self.secret_at(name, path, &parse).map_err(|why| format!("item {number} of the list: {why}"))
+        })
+    }
+
     /// Reads the secret in the file whose path is the value.
     fn secret_in_file<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
-        self.file(name, |path| {
-            let secret = read_secret(path)?;
-            if is_open_to_all(Path::new(path)) {
-                self.note(name, format!("every user can read {path}, which contains a secret: run chmod o-r"));
-            }
-            parse(&secret)
-        })
+        self.file(name, |path| self.secret_at(name, path, parse))
+    }
+
+    fn secret_at<T>(&self, name: &str, path: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, String> {
+        let secret = read_secret(path)?;
+        if is_open_to_all(Path::new(path)) {
+            self.note(name, format!("every user can read {path}, which contains a secret: run chmod o-r"));
+        }
+        parse(&secret)
     }
 
     /// Reads the secret that a program prints. The value is the program and its arguments. The arguments are not shown, because one of

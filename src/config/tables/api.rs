@@ -43,10 +43,6 @@ pub struct Api {
 
 impl Api {
     pub(crate) fn read(api: &Section<'_>) -> Result<Self, Reported> {
-        let no_key = || {
-            let key = api.key.at("api_key");
-            api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
-        };
         let note_plaintext = |url: &Url| api.note_plaintext("base_url", url, "the API key");
         all!(Self {
             client: all!(api::Settings {
@@ -67,7 +63,7 @@ impl Api {
 /// Reads the API keys, in the order of their use.
 fn keys(api: &Section<'_>) -> Result<Vec<Secret>, Reported> {
     let key = |text: &str| check_key(text).map(Secret::new);
-    let keys = match api.one_of(&["api_key", "api_key_file", FILES])? {
+    let keys = match api.one_of(["api_key", "api_key_file", "api_key_command", FILES])? {
         Some(FILES) => api.secret_files(FILES, "is empty; name the file of a key", key)?,
         _ => api.secret("api_key", key)?.map(|key| vec![key]),
     };

@@ -205,7 +205,7 @@ fn a_program_prints_a_secret_instead_of_a_file() {
     let key = |words: &str| GOOD.replace("api_key = \"sk-0123-do-not-show\"", &format!("api_key_command = {words}"));
     let twice = format!("{}bearer_token_command = [{helper:?}, \"k1\"]\n", key(&format!("[{helper:?}, \"k1\"]")));
     let config = load(&twice, &[]).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(config.api.client.api_key.expose(), "k1");
+    assert_eq!(config.api.client.api_keys[0].expose(), "k1");
     assert_eq!(fs::read_to_string(&runs).expect("it ran"), "run\n", "the same command runs once");
 
     for (words, message) in [
@@ -224,7 +224,7 @@ fn a_program_prints_a_secret_instead_of_a_file() {
     assert_eq!(keys_of(&error), ["api.api_key_file"]);
     assert!(error.to_string().contains("api.api_key_command"), "{error}");
     let variables = [("CHANNELD_API__API_KEY_COMMAND", &*format!("{helper},k2"))];
-    assert_eq!(load(GOOD, &variables).expect("the variable").api.client.api_key.expose(), "k2");
+    assert_eq!(load(GOOD, &variables).expect("the variable").api.client.api_keys[0].expose(), "k2");
 }
 
 #[test]

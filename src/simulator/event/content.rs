@@ -100,11 +100,17 @@ enum QueryOutcome {
     Error { message: &'static str },
 }
 
-/// Returns the log of a watched contract, or of the wallet of a confirmed operation. `confidence` is the confidence of the
-/// watcher.
-pub(crate) fn verifiable_event(facts: &ContentFacts<'_>, confidence: Option<&'static str>, rng: &mut StdRng) -> String {
+/// Returns the log of a watched contract, or of the wallet of a confirmed or reverted operation. `confidence` is the confidence
+/// of the watcher; `None` if logs have none.
+pub(crate) fn verifiable_event(
+    facts: &ContentFacts<'_>,
+    has_confidence: bool,
+    confidence: Option<&'static str>,
+    rng: &mut StdRng,
+) -> String {
     let (emitted, service, address, confidence) = match facts.kind {
         Kind::OperationConfirmed => (&OPERATION_CONFIRMED, BACKEND, &facts.wallet.address, Some("finalized")),
+        Kind::OperationReverted => (&OPERATION_REVERTED, BACKEND, &facts.wallet.address, Some("finalized")),
         _ => (facts.emitted, SERVICES[facts.watcher.service].name, &facts.watcher.address, confidence),
     };
     let event_signature = emitted.signature();
@@ -121,7 +127,7 @@ pub(crate) fn verifiable_event(facts: &ContentFacts<'_>, confidence: Option<&'st
             topic_hash: keccak256([event_signature.as_bytes()]).to_string(),
             event_signature,
             log_index: rng.random_range(0..400),
-            confidence,
+            confidence: confidence.filter(|_| has_confidence),
             params: Params(emitted.arguments(facts.timestamp, rng)),
         },
         name: emitted.name,

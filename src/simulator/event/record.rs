@@ -74,8 +74,8 @@ fn signed_text(seed: u64, channel: u64, network: &Network, entry: &LogEntry, fac
     let content = |purpose| {
         let mut rng = draw(seed, purpose, channel, entry.drawn);
         let json = match facts.kind {
-            Kind::QueryCompleted => verifiable_result(facts, &mut rng),
-            _ => verifiable_event(facts, confidence, &mut rng),
+            Kind::QueryCompleted | Kind::QueryFailed => verifiable_result(facts, &mut rng),
+            _ => verifiable_event(facts, network.has_confidence, confidence, &mut rng),
         };
         Signed::of(json, entry.padding())
     };

@@ -20,6 +20,7 @@ pub(crate) struct Backend {
     pub(crate) channels: Vec<Arc<Channel>>,
     pub(crate) faults: Faults,
     pub(crate) requests: Counters,
+    pub(crate) version: ApiVersion,
     pub(crate) keys: AcceptedKeys,
 }
 
@@ -76,6 +77,7 @@ impl Backend {
             channels: (0..options.channels as u64).map(channel).collect(),
             faults: Faults::new(options.seed, options.faults),
             requests: Counters::default(),
+            version: options.api_version,
             keys: AcceptedKeys::new(options.accepted_keys(), &options.deny),
         }
     }

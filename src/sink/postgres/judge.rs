@@ -35,7 +35,7 @@ impl Judge<'_> {
         let others = others(at + 1..rows.len()).map(|other| &rows[other]);
         let others = others.filter(|other| probe::is_comparable(&rows[at], other));
         for row in std::iter::once(&made_up).chain(others) {
-            tried = tried.max(self.rolled_back(self.insert(row)).await?);
+            tried = tried.max(Box::pin(self.rolled_back(self.insert(row))).await?);
             if tried == OtherContent::Accepted {
                 return Ok(tried);
             }

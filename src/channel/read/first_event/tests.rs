@@ -65,7 +65,13 @@ impl Source for Memory {
     async fn event(&self, wanted: EventId) -> Result<RawEvent, ApiError> {
         let is_wanted = |event: &&(i64, i64)| id(event.0) == wanted && !self.unknown.contains(&event.0);
         let found = self.events.iter().find(is_wanted).map(|(offset, created)| raw(*offset, *created));
-        found.ok_or(ApiError::NotFound(ErrorResponse { status: 404, code: None, message: None }))
+        found.ok_or(ApiError::NotFound(ErrorResponse {
+            status: 404,
+            code: None,
+            message: None,
+            unknown_type: None,
+            resource: None,
+        }))
     }
 }
 
