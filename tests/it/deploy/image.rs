@@ -12,7 +12,7 @@ use simulator::{Options, Simulator};
 use tempfile::TempDir;
 
 use super::read;
-use crate::support::{LONGEST_WAIT, Setup, eventually, programs, run, skip};
+use crate::support::{LONGEST_WAIT, Setup, eventually, free_address, programs, run, skip};
 
 /// The variable that names the directory with the files of a built image.
 const IMAGE: &str = "CHANNELD_TEST_IMAGE";
@@ -145,7 +145,7 @@ async fn as_pid_1_of_a_container_it_is_healthy_and_stops_cleanly_on_sigterm() {
         return skip("root, and the right to mount and to create namespaces");
     }
     let simulator = Simulator::start(Options { events: 30, ..Options::default() }).await.unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_address().port();
     let setup = Setup::reading(&simulator)
         .with("state.path", "/var/lib/channeld")
         .with("sinks.file.path", "/var/lib/channeld/events.jsonl")

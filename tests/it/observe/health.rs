@@ -1,15 +1,12 @@
 //! `channeld health` reports the same as the probes of the listener.
 
-use std::net::TcpListener;
-
 use simulator::{Options, Simulator};
 
-use crate::support::{LONGEST_WAIT, Receiver, Reply, Setup, Told, eventually};
+use crate::support::{LONGEST_WAIT, Receiver, Reply, Setup, Told, eventually, free_address};
 
 /// An address for `admin.listen` with a port that is known before the daemon starts.
 fn listen() -> String {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("0.0.0.0:{}", free.local_addr().unwrap().port())
+    format!("0.0.0.0:{}", free_address().port())
 }
 
 /// The exit code and the output of a command.

@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 use simulator::{EventSpec, Fault, HasMore, Kind, Misbehaviour, Options, Route, Simulator, Tampering, Window};
 
-use crate::support::{Admin, Answered, Daemon, Receiver, Reply, Setup, fill_quarantine, value};
+use crate::support::{Admin, Answered, Daemon, Receiver, Reply, Setup, fill_quarantine, free_address, value};
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, ..Options::default() }).await.unwrap()
@@ -26,7 +26,8 @@ async fn start(setup: &Setup) -> (Daemon, Admin) {
 #[tokio::test]
 async fn the_listener_agrees_with_status_and_accepts_no_commands() {
     let simulator = service(10).await;
-    let setup = Setup::reading(&simulator).with_admin();
+    // No other test may listen there after the stop.
+    let setup = Setup::reading(&simulator).with("admin.listen", free_address().to_string());
     let (mut daemon, admin) = start(&setup).await;
     let ready = admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
     assert_eq!((&*ready.text, &*ready.kind), ("ready\n", "text/plain; charset=utf-8"));

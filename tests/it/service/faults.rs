@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use simulator::{Fault, Options, Route, Simulator};
 
-use crate::support::{Authority, Daemon, Receiver, Setup, deliverable};
+use crate::support::{Authority, Daemon, Receiver, Setup, deliverable, free_address};
 
 const RETRYING: &str = "failed: retrying; not logged again while the kind of error stays the same";
 const OPERATOR_MUST_ACT: &str = "failed: an operator must act; retrying";
@@ -132,9 +132,9 @@ async fn run_and_check_report_a_wrong_address_or_key_in_the_same_words() {
 
 #[tokio::test]
 async fn an_unreachable_service_is_retried_at_the_start() {
-    let first = service(0).await;
+    let listen = free_address();
+    let first = Simulator::start(Options { listen, events: 0, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&first);
-    let listen = first.announcement().base_url.trim_start_matches("http://").trim_end_matches("/v1").parse().unwrap();
     first.stop().await;
     let mut daemon = setup.start();
     daemon.until_logged(RETRYING).await;

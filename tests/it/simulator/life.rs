@@ -2,11 +2,8 @@
 
 use std::net::SocketAddr;
 
-use proof::verify::workflow_owner;
-use simulator::{ApiVersion, Fault, Options, Route, Simulator, WatcherStatus};
-
-use super::client::{Client, LONGEST_WAIT, backlog, json, on_each_version, playing};
-use crate::support::Setup;
+use super::client::{Client, LONGEST_WAIT, backlog, json};
+use crate::support::{Setup, free_address};
 
 on_each_version! {
     channels_and_watchers_are_described,
@@ -64,14 +61,13 @@ async fn wait_watcher_ends_when_the_watcher_is_active_or_failed(version: ApiVers
     }
 }
 
-async fn stopping_frees_the_port_and_closes_connections(version: ApiVersion) {
-    // Only this test uses this address, and only for this version, so no other test can take the port meanwhile.
-    let listen = SocketAddr::from(([127, 0, 0, 2 + version as u8], 0));
-    let first = Simulator::start(Options { listen, ..backlog(version, 1) }).await.unwrap();
+#[tokio::test]
+async fn stopping_frees_the_port_and_closes_connections() {
+    let listen = free_address();
+    let first = Simulator::start(Options { listen, ..backlog(1) }).await.unwrap();
     let client = Client::of(&first);
     client.poll("").await;
     let at = first.announcement().base_url.clone();
-    let listen = at.trim_start_matches("http://").trim_end_matches("/v1").parse().unwrap();
     first.fail_next(Fault::Slow(LONGEST_WAIT), 1);
     let path = format!("/channels/{}/events", client.channels[0]);
     let asking = client.try_get(&path);

@@ -1,13 +1,13 @@
 //! The example receivers in the documentation work as described.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
 
 use simulator::{EventSpec, Kind, Options, Simulator};
 use tokio::process::Command;
 
-use crate::support::{Daemon, Receiver, Setup, eventually, programs};
+use crate::support::{Daemon, Receiver, Setup, eventually, free_address, programs};
 
 const PAGE: &str = include_str!("../../../src/sink/webhook/receivers.md");
 const SECRET: &str = "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ=";
@@ -26,7 +26,7 @@ async fn receives(program: &str, language: &str) {
     for kind in [Kind::WatcherEvent, Kind::WalletStatus, Kind::WatcherEvent] {
         simulator.publish_one(0, EventSpec::Honest(kind));
     }
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_address().port();
     let url = format!("http://127.0.0.1:{port}/hook");
     // This receiver is not used. `with_webhook` sets the keys of the sink; the URL and the secret are replaced.
     let setup = Setup::reading(&simulator).with_webhook("hook", &Receiver::start().await);

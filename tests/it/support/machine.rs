@@ -2,6 +2,7 @@
 
 mod mount;
 mod network;
+mod ports;
 mod programs;
 mod random;
 mod skip;
@@ -9,6 +10,7 @@ mod wait;
 
 pub(crate) use mount::{Mount, fill};
 pub(crate) use network::Network;
+pub(crate) use ports::free_address;
 pub(crate) use programs::{can_trace, printed_lines, programs, run};
 pub(crate) use random::random;
 pub(crate) use skip::skip;

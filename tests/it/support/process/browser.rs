@@ -1,7 +1,7 @@
 //! A browser: Debian's Chromium, controlled by its driver.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{LONGEST_WAIT, LOOK_AGAIN, programs, skip};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN, free_address, programs, skip};
 
 /// How the browser is started.
 const ARGUMENTS: [&str; 8] = [
@@ -43,7 +43,7 @@ impl Browser {
             return None;
         }
         let profile = tempfile::tempdir().unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = free_address();
         let mut program = Command::new("chromedriver");
         program.arg(format!("--port={}", address.port()));
         let program = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

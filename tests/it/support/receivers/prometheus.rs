@@ -1,6 +1,5 @@
 //! A real Prometheus that scrapes one daemon. It interprets the metrics exactly as an operator's Prometheus does.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use crate::support::{Admin, LONGEST_WAIT, Setup};
+use crate::support::{Admin, LONGEST_WAIT, Setup, free_address};
 
 /// The interval of scrapes, and of evaluations of the rules.
 const SCRAPES: Duration = Duration::from_millis(200);
@@ -31,7 +30,7 @@ impl Prometheus {
     }
 
     fn start(setup: &Setup, admin: &Admin, rules: Option<&Path>) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = free_address();
         let config = setup.path("prometheus.yml");
         let (target, rules) = (admin.address, Vec::from_iter(rules));
         let text = format!(
@@ -44,12 +43,12 @@ impl Prometheus {
         prometheus
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", setup.path("prometheus").display()))
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .arg(format!("--web.listen-address={address}"))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let process = prometheus.kill_on_drop(true).spawn().unwrap();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { _process: process, url: format!("http://127.0.0.1:{port}/api/v1"), http }
+        Self { _process: process, url: format!("http://{address}/api/v1"), http }
     }
 
     /// Repeats a query until it has this value.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::support::{Authority, LONGEST_WAIT, LOOK_AGAIN, Setup, run, skip, until_count};
+use crate::support::{Authority, LONGEST_WAIT, LOOK_AGAIN, Setup, free_address, run, skip, until_count};
 
 /// The client that reads records and queries the broker.
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/servers/kafka/client.py");
@@ -232,8 +232,7 @@ impl Drop for Broker {
 
 impl Ports {
     fn new() -> Self {
-        let listeners = [(); 5].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [plain, tls, login, relayed, controller] = listeners.map(|listener| listener.local_addr().unwrap());
+        let [plain, tls, login, relayed, controller] = [(); 5].map(|()| free_address());
         Self { plain, tls, login, relayed, controller }
     }
 }

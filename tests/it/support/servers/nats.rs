@@ -1,13 +1,13 @@
 //! NATS servers for tests, in temporary directories: a single server, or three servers that replicate a stream.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{LONGEST_WAIT, LOOK_AGAIN, Setup, skip, until_count};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN, Setup, free_address, skip, until_count};
 
 mod client;
 mod operator;
@@ -68,9 +68,7 @@ impl Nats {
 
     /// Three servers, called 0, 1 and 2.
     pub(crate) fn cluster() -> Option<Self> {
-        // The servers use a loopback address of their own, so that no other test takes these ports first.
-        let [a, b, c] = rand::random::<[u8; 3]>();
-        let addresses = server::free_addresses(Ipv4Addr::new(127, 1 + a % 254, b, 1 + c % 254), 3);
+        let addresses = [(); 3].map(|()| free_address());
         let routes: Vec<_> = addresses.iter().map(|address| format!("\"nats://{address}\"")).collect();
         let lines = |(number, address): (usize, &SocketAddr)| {
             let routes = routes.join(", ");

@@ -1,7 +1,7 @@
 //! One server, as a process.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::support::{LONGEST_WAIT, LOOK_AGAIN, run};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN, free_address, run};
 
 /// A server with its data.
 pub(super) struct Server {
@@ -27,16 +27,10 @@ pub(super) fn program() -> Option<PathBuf> {
     found.or_else(system)
 }
 
-/// Finds `count` addresses of this host on which nothing listens.
-pub(super) fn free_addresses(host: Ipv4Addr, count: usize) -> Vec<SocketAddr> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind((host, 0)).unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
-}
-
 impl Server {
     /// A server that is not started yet, with additional configuration lines.
     pub(super) fn new(directory: TempDir, lines: &str) -> Self {
-        let address = free_addresses(Ipv4Addr::LOCALHOST, 1)[0];
+        let address = free_address();
         let store = directory.path().join("jetstream").display().to_string();
         let text = format!("listen: \"{address}\"\njetstream {{ store_dir: {store:?} }}\n{lines}\n");
         fs::write(directory.path().join("nats.conf"), text).unwrap();
