@@ -1,6 +1,7 @@
 //! No exit and no fault loses an event or repeats more than promised: stops, kills, failing writes, full disks, a
 //! damaged state, and a clock that is stepped.
 
+mod chaos;
 mod clock;
 mod disks;
 #[cfg(target_arch = "x86_64")]

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::support::{LONGEST_WAIT, LOOK_AGAIN};
@@ -23,6 +24,8 @@ pub(crate) struct Daemon {
     child: Child,
     errors: Arc<Mutex<Vec<u8>>>,
     reading: JoinHandle<()>,
+    /// Whether nobody reads standard error.
+    log_stalls: watch::Sender<bool>,
     secrets: Vec<String>,
 }
 
@@ -109,8 +112,9 @@ impl Daemon {
         }
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let errors = Arc::default();
-        let reading = tokio::spawn(collect(child.stderr.take().unwrap(), Arc::clone(&errors)));
-        Self { child, errors, reading, secrets: secrets.to_vec() }
+        let (log_stalls, stalls) = watch::channel(false);
+        let reading = tokio::spawn(collect(child.stderr.take().unwrap(), Arc::clone(&errors), stalls));
+        Self { child, errors, reading, log_stalls, secrets: secrets.to_vec() }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -120,6 +124,11 @@ impl Daemon {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
+    }
+
+    /// Stops or continues reading standard error.
+    pub(crate) fn stall_log(&self, stalls: bool) {
+        self.log_stalls.send_replace(stalls);
     }
 
     /// The log until now.
@@ -195,9 +204,15 @@ impl Drop for Daemon {
     }
 }
 
-async fn collect(mut from: impl tokio::io::AsyncRead + Unpin, into: Arc<Mutex<Vec<u8>>>) {
+async fn collect(
+    mut from: impl tokio::io::AsyncRead + Unpin,
+    into: Arc<Mutex<Vec<u8>>>,
+    mut stalls: watch::Receiver<bool>,
+) {
     let mut chunk = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut chunk).await {
+        // Fails if the daemon was dropped: its last lines are then read.
+        let _ = stalls.wait_for(|stalls| !stalls).await;
         into.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&chunk[..read]);
     }
 }

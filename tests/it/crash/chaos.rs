@@ -1,0 +1,154 @@
+//! Faults that are drawn from a seed hit the service, every kind of sink, the process and its operator, several at a time.
+//!
+//! All the time, channels and sinks without a fault deliver on time, and `channeld status` shows each fault in the part
+//! that it concerns. In the end no event is lost, no forged event is delivered, and each lane has kept its order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use strum::IntoEnumIterator;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use self::fault::{Fault, Kind};
+use self::timeliness::Timeliness;
+use self::world::World;
+use crate::support::{Database, LONGEST_WAIT, Server, everything, random, skip};
+
+mod fault;
+mod outcome;
+mod plant;
+mod target;
+mod timeliness;
+mod visible;
+mod world;
+
+/// The time between two looks at the status.
+const TICK: Duration = Duration::from_millis(500);
+
+/// The most faults at a time.
+const AT_ONCE: usize = 4;
+
+/// How long a fault lasts. It lasts longer if the status does not show it yet.
+const LASTS: std::ops::Range<Duration> = Duration::from_secs(2)..Duration::from_secs(10);
+
+/// The status shows each fault within this time. A fault at a database is noticed last: its statement may take 10 s.
+const VISIBLE: Duration = Duration::from_secs(15);
+
+/// How long faults are planted.
+fn length() -> Duration {
+    let seconds = std::env::var("CHANNELD_TEST_SECONDS").map(|text| text.parse().expect("a number of seconds"));
+    Duration::from_secs(seconds.unwrap_or(if everything() { 60 * 60 } else { 5 * 60 }))
+}
+
+struct Run {
+    world: World,
+    timeliness: Timeliness,
+    random: StdRng,
+    pace: Interval,
+    active: Vec<Fault>,
+    /// The kinds that are left in this cycle. Each kind occurs once per cycle.
+    next: Vec<Kind>,
+    /// How often each kind was planted, and the longest time until the status showed it.
+    seen: BTreeMap<Kind, (usize, Duration)>,
+}
+
+impl Run {
+    async fn new(database: Database) -> Self {
+        let world = World::new(database).await;
+        let mut pace = interval(TICK);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (timeliness, random) = (Timeliness::new(), random(0x0c4a05));
+        Self { world, timeliness, random, pace, active: Vec::new(), next: Vec::new(), seen: BTreeMap::new() }
+    }
+
+    /// Publishes events, perhaps plants a fault, looks at the status, and removes the faults that have lasted long enough.
+    async fn step(&mut self) {
+        self.pace.tick().await;
+        for (channel, offset) in self.world.publish(&mut self.random) {
+            self.timeliness.published(channel, offset);
+        }
+        if self.active.len() < AT_ONCE && self.random.random_bool(0.7) {
+            self.plant().await;
+        }
+        self.look().await;
+        while let Some(over) = self.active.iter().position(Fault::is_over) {
+            self.active.remove(over).remove(&mut self.world).await;
+        }
+    }
+
+    /// Plants the next fault, unless it would hide an active fault, or be hidden by it.
+    async fn plant(&mut self) {
+        if self.next.is_empty() {
+            self.next = Kind::iter().collect();
+            self.next.shuffle(&mut self.random);
+        }
+        let Some(kind) = self.next.pop() else { return };
+        let target = kind.draw(&mut self.random);
+        if self.active.iter().any(|fault| fault.kind == kind || fault.target.overlaps(&target)) {
+            self.next.insert(0, kind);
+            return;
+        }
+        let lasts = self.random.random_range(LASTS);
+        println!("{:?} {kind:?} at {target:?} for {lasts:.1?}", self.world.age());
+        self.active.push(Fault::plant(kind, target, lasts, &mut self.world, &mut self.random).await);
+    }
+
+    /// Checks that the status shows each fault, and that lanes without a fault deliver on time.
+    async fn look(&mut self) {
+        let status = self.world.status().await;
+        let hides = self.active.iter().any(Fault::stops_everything);
+        for fault in &mut self.active {
+            if fault.is_seen {
+                continue;
+            }
+            if fault.is_visible(&status, &mut self.world).await {
+                fault.is_seen = true;
+                let (times, longest) = self.seen.entry(fault.kind).or_default();
+                (*times, *longest) = (*times + 1, fault.planted.elapsed().max(*longest));
+            } else if hides && !fault.stops_everything() {
+                // Nothing is delivered meanwhile, so this fault has no effect yet.
+                fault.planted = Instant::now();
+            }
+            let is_late = !fault.is_seen && fault.planted.elapsed() > VISIBLE;
+            assert!(!is_late, "not in the status: {fault:?}\n{status:#}\n{}", self.world.log());
+        }
+        let active = &self.active;
+        let late = self.timeliness.check(&status, |lane| active.iter().any(|fault| fault.excuses(lane)));
+        assert!(late.is_none(), "{late:?} without a fault; active: {active:?}\n{status:#}\n{}", self.world.log());
+    }
+
+    /// Removes all faults, and waits until every event is delivered or given up.
+    async fn settle(&mut self) {
+        for fault in self.active.drain(..) {
+            fault.remove(&mut self.world).await;
+        }
+        let (mut left, mut since) = (usize::MAX, Instant::now());
+        while left > 0 {
+            self.pace.tick().await;
+            let status = self.world.status().await;
+            let now = self.world.undelivered(&status);
+            if now < left {
+                (left, since) = (now, Instant::now());
+            }
+            assert!(since.elapsed() < LONGEST_WAIT, "{now} do not arrive: {status:#}\n{}", self.world.log());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_faults_lose_nothing_are_visible_and_leave_everything_else_on_time() {
+    let Some(server) = Server::start() else { return skip("PostgreSQL") };
+    let mut run = Run::new(Database::on(Arc::new(server)).await).await;
+    let began = Instant::now();
+    while began.elapsed() < length() {
+        run.step().await;
+    }
+    run.settle().await;
+    let events = outcome::check(run.world).await;
+    println!("{events} deliveries; the longest wait of a lane without a fault: {:.1?}", run.timeliness.longest);
+    println!("how often each fault was planted, and the longest time until it was visible:\n{:.1?}", run.seen);
+}

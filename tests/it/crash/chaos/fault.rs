@@ -1,0 +1,157 @@
+//! The faults: what each kind concerns, and which lanes may be late because of it.
+
+use std::collections::BTreeSet;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use super::target::{Lane, Target, lanes};
+use super::world::{CHANNELS, FILES, HOOKS, TABLES, WAREHOUSES, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumIter)]
+pub(super) enum Kind {
+    /// The service answers 500 for a channel.
+    ServiceFails,
+    /// The service answers 429 for a channel.
+    ServiceLimits,
+    /// The service answers with pages that make no sense, or with far too long errors.
+    ServiceBabbles,
+    /// The service does not answer, or does not end its answer.
+    ServiceHangs,
+    /// Some events have invalid proofs.
+    Forgery,
+    /// The proofs of some events arrive later.
+    LateProofs,
+    /// An endpoint accepts requests and does not answer.
+    HookHangs,
+    /// An endpoint refuses one event.
+    HookRefusesOne,
+    /// An endpoint refuses everything.
+    HookRefusesAll,
+    /// An endpoint answers 429 with `Retry-After`.
+    HookLimits,
+    /// Another program keeps a SQLite database locked.
+    TableLocked,
+    /// A trigger of a SQLite table refuses every second event of a channel.
+    TableRefuses,
+    /// Another session keeps a PostgreSQL table locked.
+    WarehouseLocked,
+    /// The PostgreSQL server is killed, and later started again.
+    ServerStops,
+    /// The directory of a file is gone, and comes back with the file.
+    FileUnwritable,
+    /// A file is replaced with an older copy.
+    FileRestored,
+    /// The daemon is killed, and later started again.
+    Kill,
+    /// The API key is rotated.
+    KeyRotated,
+    /// The file with the API key contains a wrong key.
+    KeyWrong,
+    /// The file with the API key is a pipe.
+    KeyIsPipe,
+    /// Many clients of the admin listener never finish their request.
+    IdleClients,
+    /// Nobody reads standard error.
+    LogStalls,
+}
+
+/// An active fault.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) kind: Kind,
+    pub(super) target: Target,
+    pub(super) planted: Instant,
+    until: Instant,
+    /// Whether the status has shown it.
+    pub(super) is_seen: bool,
+    pub(super) held: Held,
+}
+
+/// Something that exists while a fault is active.
+#[derive(Debug)]
+pub(super) enum Held {
+    Nothing,
+    /// Why the fault is visible: a number is larger than this.
+    Above(u64),
+    /// Offsets of the channel.
+    Offsets(Vec<i64>),
+    /// The channels and offsets in a file.
+    Places(BTreeSet<(String, i64)>),
+    Table(rusqlite::Connection),
+    Session(tokio_postgres::Client),
+    Clients {
+        _open: Vec<TcpStream>,
+    },
+}
+
+impl Kind {
+    /// Draws what a fault of this kind concerns.
+    pub(super) fn draw(self, random: &mut StdRng) -> Target {
+        let channel = random.random_range(0..CHANNELS);
+        let mut one = |sinks: &[&'static str]| sinks[random.random_range(0..sinks.len())];
+        match self {
+            Self::ServiceFails
+            | Self::ServiceLimits
+            | Self::ServiceBabbles
+            | Self::ServiceHangs
+            | Self::Forgery
+            | Self::LateProofs => Target::Channel(channel),
+            Self::HookHangs | Self::HookRefusesAll | Self::HookLimits => Target::Sink(one(&HOOKS)),
+            Self::HookRefusesOne => lane_of(channel, &HOOKS),
+            Self::TableLocked => Target::Sink(one(&TABLES)),
+            Self::TableRefuses => lane_of(channel, &TABLES),
+            Self::WarehouseLocked => Target::Sink(one(&WAREHOUSES)),
+            Self::ServerStops => Target::Server,
+            Self::FileUnwritable | Self::FileRestored => Target::Sink(one(&FILES)),
+            Self::Kill | Self::KeyRotated | Self::KeyWrong | Self::KeyIsPipe | Self::IdleClients | Self::LogStalls => {
+                Target::Process
+            }
+        }
+    }
+
+    /// Whether the events of the lanes that it concerns may be late.
+    fn delays(self) -> bool {
+        !matches!(
+            self,
+            Self::Forgery | Self::LateProofs | Self::KeyRotated | Self::KeyIsPipe | Self::IdleClients | Self::LogStalls
+        )
+    }
+}
+
+/// The lane of a channel to one of these sinks.
+fn lane_of(channel: usize, sinks: &[&str]) -> Target {
+    let (channel, sink) = lanes().find(|(it, sink)| *it == channel && sinks.contains(sink)).unwrap();
+    Target::Lane(channel, sink)
+}
+
+impl Fault {
+    pub(super) async fn plant(
+        kind: Kind,
+        target: Target,
+        lasts: Duration,
+        world: &mut World,
+        random: &mut StdRng,
+    ) -> Self {
+        let held = super::plant::plant(kind, target, world, random).await;
+        let planted = Instant::now();
+        Self { kind, target, planted, until: planted + lasts, is_seen: false, held }
+    }
+
+    /// Whether it has lasted long enough.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_seen && self.until <= Instant::now()
+    }
+
+    /// Whether the events of this lane may be late because of it.
+    pub(super) fn excuses(&self, lane: Lane) -> bool {
+        self.kind.delays() && self.target.covers(lane)
+    }
+
+    /// Whether nothing is delivered while it is active.
+    pub(super) fn stops_everything(&self) -> bool {
+        matches!(self.kind, Kind::Kill | Kind::KeyWrong)
+    }
+}

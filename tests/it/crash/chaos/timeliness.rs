@@ -1,0 +1,72 @@
+//! Measures how long lanes without a fault need for an event.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::target::{Lane, lanes};
+use super::world::lane;
+
+/// A lane without a fault needs half a second for the poll, and milliseconds for the rest. This bound holds if the machine
+/// is twenty times slower, and is shorter than a wait that another lane's fault would cause: a stopped database, for
+/// example, keeps its own lanes waiting for 10 s again and again.
+const ON_TIME: Duration = Duration::from_secs(15);
+
+/// A lane whose fault has ended can still wait for the timeout of a request, and then for its next attempt.
+const RECOVERED: Duration = Duration::from_secs(30);
+
+/// The events that a lane has not delivered, and when each was published.
+struct Undelivered {
+    events: VecDeque<(i64, Instant)>,
+    /// When the lane last had a fault.
+    fault: Option<Instant>,
+}
+
+pub(super) struct Timeliness {
+    lanes: BTreeMap<Lane, Undelivered>,
+    /// The longest time that a lane without a fault needed.
+    pub(super) longest: Duration,
+}
+
+impl Timeliness {
+    /// The backlog is delivered already.
+    pub(super) fn new() -> Self {
+        let none = |lane| (lane, Undelivered { events: VecDeque::new(), fault: None });
+        Self { lanes: lanes().map(none).collect(), longest: Duration::ZERO }
+    }
+
+    pub(super) fn published(&mut self, channel: usize, offset: i64) {
+        for (_, lane) in self.lanes.iter_mut().filter(|((it, _), _)| *it == channel) {
+            lane.events.push_back((offset, Instant::now()));
+        }
+    }
+
+    /// Compares the cursors in the status with the published events. Returns a lane without a fault that is late, and the
+    /// offset that it should have delivered.
+    pub(super) fn check(&mut self, status: &Value, has_fault: impl Fn(Lane) -> bool) -> Option<(Lane, i64)> {
+        let now = Instant::now();
+        let mut late = None;
+        for (at, Undelivered { events, fault }) in &mut self.lanes {
+            let cursor = lane(status, *at)["cursor"].as_i64().unwrap_or(0);
+            if has_fault(*at) {
+                *fault = Some(now);
+            }
+            while let Some((offset, published)) = events.front().copied() {
+                let recovers = fault.filter(|fault| now - *fault < RECOVERED || *fault > published);
+                let (since, bound) = recovers.map_or((published, ON_TIME), |fault| (fault.max(published), RECOVERED));
+                if cursor < offset {
+                    if now - since > bound {
+                        late = Some((*at, offset));
+                    }
+                    break;
+                }
+                if recovers.is_none() {
+                    self.longest = self.longest.max(now - published);
+                }
+                events.pop_front();
+            }
+        }
+        late
+    }
+}
