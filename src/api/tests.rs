@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -382,20 +383,20 @@ async fn a_non_http_server_is_reported() {
 
 #[tokio::test]
 async fn no_connection_and_no_answer_are_transient() {
-    let service = Scripted::start(|_| unreachable!()).await;
-    let gone = service.settings();
-    drop(service);
-    tokio::task::yield_now().await;
-    let error = Client::new(gone).unwrap().health().await.unwrap_err();
-    assert_eq!(error.kind(), "transient", "{}", said(&error));
-
-    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let settings = Settings {
-        base_url: format!("http://{}", silent.local_addr().unwrap()).parse().unwrap(),
-        api_keys: vec![Secret::new(KEY)],
+    let settings = |address: SocketAddr| Settings {
+        base_url: format!("http://{address}").parse().unwrap(),
+        api_key: Secret::new(KEY),
         connect_timeout: Duration::from_secs(5),
         request_timeout: Duration::from_millis(100),
     };
+    // The socket does not listen, and keeps its port from other tests.
+    let gone = tokio::net::TcpSocket::new_v4().unwrap();
+    gone.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let error = Client::new(settings(gone.local_addr().unwrap())).unwrap().health().await.unwrap_err();
+    assert_eq!(error.kind(), "transient", "{}", said(&error));
+
+    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let settings = settings(silent.local_addr().unwrap());
     let error = Client::new(settings).unwrap().health().await.unwrap_err();
     assert!(matches!(error, ApiError::Transient(TransientError::Timeout)), "{}", said(&error));
 }

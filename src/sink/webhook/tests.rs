@@ -13,7 +13,7 @@ use axum::http::header::{AUTHORIZATION, HeaderMap};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 use url::Url;
 
@@ -284,9 +284,10 @@ async fn an_answer_that_stalls_after_its_status_counts() {
 
 #[tokio::test]
 async fn no_error_shows_the_url() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url: Url = format!("http://me:hunter2@{}/path?token=hunter2", listener.local_addr().unwrap()).parse().unwrap();
-    drop(listener);
+    // The socket does not listen, and keeps its port from other tests.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url: Url = format!("http://me:hunter2@{}/path?token=hunter2", socket.local_addr().unwrap()).parse().unwrap();
     let nowhere = "https://me:hunter2@name.invalid/hunter2".parse().unwrap();
     for (url, words) in [(url, "Connection refused"), (nowhere, "")] {
         let headers = HeaderMap::from_iter([(AUTHORIZATION, http::basic("me", "hunter2"))]);

@@ -38,6 +38,9 @@ const LASTS: std::ops::Range<Duration> = Duration::from_secs(2)..Duration::from_
 /// The status shows each fault within this time. A fault at a database is noticed last: its statement may take 10 s.
 const VISIBLE: Duration = Duration::from_secs(15);
 
+/// A longer wait of a lane without a fault is printed.
+const NOTEWORTHY: Duration = Duration::from_secs(2);
+
 /// How long faults are planted.
 fn length() -> Duration {
     let seconds = std::env::var("CHANNELD_TEST_SECONDS").map(|text| text.parse().expect("a number of seconds"));
@@ -93,7 +96,7 @@ impl Run {
             return;
         }
         let lasts = self.random.random_range(LASTS);
-        println!("{:?} {kind:?} at {target:?} for {lasts:.1?}", self.world.age());
+        println!("{:.1?} {kind:?} at {target:?} for {lasts:.1?}", self.world.age());
         self.active.push(Fault::plant(kind, target, lasts, &mut self.world, &mut self.random).await);
     }
 
@@ -117,8 +120,12 @@ impl Run {
             assert!(!is_late, "not in the status: {fault:?}\n{status:#}\n{}", self.world.log());
         }
         let active = &self.active;
+        let before = self.timeliness.longest.0;
         let late = self.timeliness.check(&status, |lane| active.iter().any(|fault| fault.excuses(lane)));
         assert!(late.is_none(), "{late:?} without a fault; active: {active:?}\n{status:#}\n{}", self.world.log());
+        if self.timeliness.longest.0 > before.max(NOTEWORTHY) {
+            println!("{:.1?} the longest wait so far: {:.1?}", self.world.age(), self.timeliness.longest);
+        }
     }
 
     /// Removes all faults, and waits until every event is delivered or given up.

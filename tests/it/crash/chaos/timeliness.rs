@@ -25,15 +25,15 @@ struct Undelivered {
 
 pub(super) struct Timeliness {
     lanes: BTreeMap<Lane, Undelivered>,
-    /// The longest time that a lane without a fault needed.
-    pub(super) longest: Duration,
+    /// The longest time that a lane without a fault needed, the lane, and the offset.
+    pub(super) longest: (Duration, Option<(Lane, i64)>),
 }
 
 impl Timeliness {
     /// The backlog is delivered already.
     pub(super) fn new() -> Self {
         let none = |lane| (lane, Undelivered { events: VecDeque::new(), fault: None });
-        Self { lanes: lanes().map(none).collect(), longest: Duration::ZERO }
+        Self { lanes: lanes().map(none).collect(), longest: (Duration::ZERO, None) }
     }
 
     pub(super) fn published(&mut self, channel: usize, offset: i64) {
@@ -61,8 +61,8 @@ impl Timeliness {
                     }
                     break;
                 }
-                if recovers.is_none() {
-                    self.longest = self.longest.max(now - published);
+                if recovers.is_none() && now - published > self.longest.0 {
+                    self.longest = (now - published, Some((*at, offset)));
                 }
                 events.pop_front();
             }
