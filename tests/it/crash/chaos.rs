@@ -155,6 +155,7 @@ async fn random_faults_lose_nothing_are_visible_and_leave_everything_else_on_tim
         run.step().await;
     }
     run.settle().await;
+    println!("{:.1?} everything is delivered", run.world.age());
     let events = outcome::check(run.world).await;
     println!("{events} deliveries; the longest wait of a lane without a fault: {:.1?}", run.timeliness.longest);
     println!("how often each fault was planted, and the longest time until it was visible:\n{:.1?}", run.seen);

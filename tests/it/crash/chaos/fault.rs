@@ -78,8 +78,8 @@ pub(super) enum Held {
     Above(u64),
     /// Offsets of the channel.
     Offsets(Vec<i64>),
-    /// The channels and offsets in a file.
-    Places(BTreeSet<(String, i64)>),
+    /// The channels and offsets of lines that a file has lost.
+    Lost(BTreeSet<(String, i64)>),
     Table(rusqlite::Connection),
     Session(tokio_postgres::Client),
     Clients {

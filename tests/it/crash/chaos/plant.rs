@@ -103,7 +103,7 @@ async fn in_sink(kind: Kind, sink: &'static str, world: &World, random: &mut Std
             return Held::Session(session);
         }
         Kind::FileUnwritable => fs::rename(world.setup.path(sink), away(world, sink)).unwrap(),
-        _ => return Held::Places(restore(world, sink, random.random_range(5..40))),
+        _ => return Held::Lost(restore(world, sink, random.random_range(5..40))),
     }
     Held::Nothing
 }
@@ -156,7 +156,7 @@ impl Fault {
             (Target::Sink(sink), _) if self.kind == Kind::FileUnwritable => {
                 fs::rename(away(world, sink), world.setup.path(sink)).unwrap();
             }
-            (Target::Sink(_), Held::Places(_)) => {}
+            (Target::Sink(_), Held::Lost(_)) => {}
             (Target::Sink(sink) | Target::Lane(_, sink), _) => {
                 let receiver = &world.hooks[number(sink)].receiver;
                 receiver.always(None);
@@ -191,11 +191,11 @@ fn away(world: &World, sink: &str) -> PathBuf {
     world.setup.path(&format!("{sink}-away"))
 }
 
-/// Replaces a file with a copy that lacks the last lines, and returns what the file contained. Each channel keeps a line of
+/// Replaces a file with a copy that lacks the last lines, and returns these lines. Each channel keeps a line of
 /// the backlog: a file without a line of a channel does not count as restored for that channel. The copy contains the late
 /// deliveries: their loss is noticed only if a lane wrote such a line last, because their offsets are lower than others.
 fn restore(world: &World, sink: &str, lost: usize) -> BTreeSet<(String, i64)> {
-    let (file, places) = (world.file(sink), world.places(sink));
+    let file = world.file(sink);
     let text = fs::read_to_string(&file).unwrap();
     let lines: Vec<_> = text.split_inclusive('\n').filter(|line| line.ends_with('\n')).collect();
     let late: BTreeSet<_> = world.late.iter().map(|(channel, offset)| (Some(format!("c{channel}")), *offset)).collect();
@@ -204,5 +204,5 @@ fn restore(world: &World, sink: &str, lost: usize) -> BTreeSet<(String, i64)> {
     let copy = file.with_extension("copy");
     fs::write(&copy, lines[..kept].concat()).unwrap();
     fs::rename(copy, file).unwrap();
-    places
+    lines[kept..].iter().map(|line| place(line)).map(|(channel, offset)| (channel.unwrap(), offset)).collect()
 }

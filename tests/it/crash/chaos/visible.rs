@@ -17,8 +17,9 @@ impl Fault {
             (Target::Channel(it), _) => is_not_read(channel(status, it)),
             (Target::Process, _) => is_process_in_trouble(self.kind, status, world).await,
             // The daemon writes the lost lines again. This can be over before the next look at the status.
-            (Target::Sink(sink), Held::Places(places)) => {
-                self.lanes(status).any(|lane| lane["refill"].is_object()) || places.is_subset(&world.places(sink))
+            (Target::Sink(sink), Held::Lost(lost)) => {
+                let is_refilled = lost.is_empty() || !lost.is_disjoint(&world.places(sink));
+                is_refilled || self.lanes(status).any(|lane| lane["refill"].is_object())
             }
             _ => self.lanes(status).any(|lane| lane["state"] == "retrying" || lane["state"] == "blocked"),
         }
