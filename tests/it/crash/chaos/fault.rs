@@ -145,9 +145,10 @@ impl Fault {
         self.is_seen && self.until <= Instant::now()
     }
 
-    /// Whether the events of this lane may be late because of it.
+    /// Whether the events of this lane may be late because of it. The service limits the requests of an API key, so after a
+    /// 429 all channels send fewer requests.
     pub(super) fn excuses(&self, lane: Lane) -> bool {
-        self.kind.delays() && self.target.covers(lane)
+        self.kind.delays() && (self.target.covers(lane) || self.kind == Kind::ServiceLimits)
     }
 
     /// Whether nothing is delivered while it is active.
