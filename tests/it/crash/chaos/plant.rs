@@ -16,7 +16,7 @@ use simulator::{EventSpec, Honesty, Kind as EventKind, Misbehaviour, Tampering};
 
 use super::fault::{Fault, Held, Kind};
 use super::target::Target;
-use super::world::{World, number};
+use super::world::{BACKLOG, CHANNELS, FILES, World, number};
 use crate::support::{Reply, place, run};
 
 /// How many clients of the admin listener never finish.
@@ -191,7 +191,7 @@ fn away(world: &World, sink: &str) -> PathBuf {
     world.setup.path(&format!("{sink}-away"))
 }
 
-/// Replaces a file with a copy that lacks the last lines, and returns these lines. Each channel keeps a line of
+/// Replaces a file with a copy that lacks the last lines, and returns these lines. Each channel keeps
 /// the backlog: a file without a line of a channel does not count as restored for that channel. The copy contains the late
 /// deliveries: their loss is noticed only if a lane wrote such a line last, because their offsets are lower than others.
 fn restore(world: &World, sink: &str, lost: usize) -> BTreeSet<(String, i64)> {
@@ -200,7 +200,8 @@ fn restore(world: &World, sink: &str, lost: usize) -> BTreeSet<(String, i64)> {
     let lines: Vec<_> = text.split_inclusive('\n').filter(|line| line.ends_with('\n')).collect();
     let late: BTreeSet<_> = world.late.iter().map(|(channel, offset)| (Some(format!("c{channel}")), *offset)).collect();
     let late = lines.iter().rposition(|line| late.contains(&place(line))).map_or(0, |last| last + 1);
-    let kept = lines.len().saturating_sub(lost).max(lines.len() / 2).max(late);
+    let backlog = usize::try_from(BACKLOG).unwrap() * CHANNELS / FILES.len();
+    let kept = lines.len().saturating_sub(lost).max(backlog).max(late);
     let copy = file.with_extension("copy");
     fs::write(&copy, lines[..kept].concat()).unwrap();
     fs::rename(copy, file).unwrap();

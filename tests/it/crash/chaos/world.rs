@@ -25,7 +25,7 @@ pub(super) const GIVE_UP: [&str; 2] = ["table-1", "hook-1"];
 const KINDS: [Kind; 4] = [Kind::WatcherEvent, Kind::OperationConfirmed, Kind::QueryCompleted, Kind::WatcherStatus];
 
 /// The number of events of each channel at the start.
-const BACKLOG: u64 = 10;
+pub(super) const BACKLOG: u64 = 10;
 
 /// Longer than any run: the proofs of late events arrive when the fault ends.
 const NEVER: Duration = Duration::from_secs(1_000_000);
