@@ -50,7 +50,7 @@ pub(crate) use supervisor::EndReason;
 
 use assembly::{AssemblyError, Sinks};
 use membership::Sharing;
-use reading::Reading;
+use reading::{Reading, Rejections};
 use supervisor::Supervisor;
 use systemd::{Notifier, Phase};
 use trace_export::TraceExport;
@@ -169,8 +169,7 @@ struct Daemon {
     reload_requests: Option<Vec<Reloading>>,
     /// Sinks that are opening their files again.
     reopening: JoinSet<()>,
-    /// The last error about changed files. An error is logged only if it differs from this one.
-    complaint: Option<String>,
+    rejections: Rejections,
 }
 
 impl Daemon {
@@ -221,7 +220,7 @@ impl Daemon {
             reading: None,
             reload_requests: None,
             reopening: JoinSet::new(),
-            complaint: None,
+            rejections: Rejections::default(),
         })
     }
 

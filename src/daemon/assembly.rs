@@ -56,6 +56,7 @@ pub(crate) fn operations(
         recent: parts.recent.clone(),
         daemon: Some((process, reloads)),
         api_keys: Some(api_keys(config, client)),
+        rejected_config: None,
         cluster,
         channels: config.channels.iter().map(config::Channel::for_operator).collect(),
     }

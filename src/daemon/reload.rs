@@ -70,6 +70,8 @@ impl Daemon {
     }
 
     fn reloaded(&mut self, adopted: &Result<Changes, StartError>, replies: Vec<Reloading>) {
+        self.rejections.reloaded(adopted.as_ref().err().map(|error| Chain(&**error).to_string()));
+        self.show_rejections();
         match adopted {
             Ok(changes) => {
                 log_changes(changes, "configuration reloaded");
@@ -78,7 +80,6 @@ impl Daemon {
             }
             Err(error) => {
                 error!(target: ALWAYS, error = %Chain(&**error), "configuration rejected: the previous one stays in force");
-                self.parts.metrics.config_rejected();
                 self.notifier.enter(Phase::Rejected);
             }
         }
@@ -94,16 +95,32 @@ impl Daemon {
 
     /// Logs the outcome of reading changed files. If they cannot be used, the current ones stay in force.
     fn files_followed(&mut self, adopted: Result<Option<Changes>, StartError>) {
-        match adopted {
-            Ok(None) => {}
-            Ok(Some(changes)) => log_changes(&changes, "files of the configuration changed: reloaded"),
-            Err(error) => {
-                let complaint = Chain(&*error).to_string();
-                if self.complaint.as_ref() != Some(&complaint) {
-                    error!(target: ALWAYS, error = complaint, "files of the configuration changed and cannot be used: the previous ones stay in force");
-                    self.complaint = Some(complaint);
-                }
+        let error = adopted.as_ref().err().map(|error| Chain(&**error).to_string());
+        let is_new = self.rejections.followed(error.clone());
+        self.show_rejections();
+        if let Ok(Some(changes)) = adopted {
+            log_changes(&changes, "files of the configuration changed: reloaded");
+        }
+        if is_new {
+            error!(target: ALWAYS, error, "files of the configuration changed and cannot be used: the previous ones stay in force");
+        }
+    }
+
+    /// Shows in the status and in the metrics whether the configuration that was read last was rejected.
+    fn show_rejections(&self) {
+        let rejected_config = self.rejections.shown();
+        let has_changed = self.operations.send_if_modified(|now| {
+            let has_changed = now.rejected_config.as_ref() != rejected_config;
+            if has_changed {
+                let rejected_config = rejected_config.cloned();
+                *now = Arc::new(Operations { rejected_config, ..(**now).clone() });
             }
+            has_changed
+        });
+        match rejected_config {
+            Some(_) => self.parts.metrics.config_rejected(),
+            None if has_changed => self.parts.metrics.config_in_force(),
+            None => {}
         }
     }
 
@@ -128,7 +145,7 @@ impl Daemon {
         self.operations
             .send_modify(|now| *now = Arc::new(Operations { channels: configured, api_keys, ..(**now).clone() }));
         self.parts.metrics.config_in_force();
-        (self.loaded, self.client, self.sinks, self.complaint) = (loaded, client, sinks, None);
+        (self.loaded, self.client, self.sinks) = (loaded, client, sinks);
         self.follow(channels);
         Ok(changes)
     }

@@ -40,6 +40,7 @@ pub use report::Report;
 pub use report::api_keys::{ApiKeyStatus, ApiKeys, expires_soon};
 pub use report::instances::{ChannelOwner, Cluster, InstanceStatus};
 pub use report::not_ready::{NotReady, NotReadyKind};
+pub use report::rejected_config::RejectedConfig;
 pub use request::Request;
 pub use serve::listener::Listener;
 pub use serve::router::Sources;

@@ -12,6 +12,7 @@ use tracing::warn;
 use crate::api::{ChannelEntry, DeadLetter, GetAccounts, GetJourney, Journey, Refusal};
 use crate::configured::{ConfiguredChannel, by_id, find};
 use crate::report::api_keys::ApiKeys;
+use crate::report::rejected_config::RejectedConfig;
 use channel::{Accounts, Handles, LeasedChannel, RecentEvents};
 use cluster::Peers;
 use ledger::{CommitError, Ledger, Ledgers, StateError};
@@ -63,6 +64,8 @@ pub struct Operations {
     pub daemon: Option<(Process, Reloads)>,
     /// The API keys of the daemon. `None` if no daemon runs.
     pub api_keys: Option<ApiKeys>,
+    /// Why the configuration that was read last was rejected. `None` if it is in force.
+    pub rejected_config: Option<RejectedConfig>,
     /// The instances that share the channels. `None` with one instance.
     pub cluster: Option<Peers>,
     /// The configured channels.

@@ -21,11 +21,13 @@ mod condition;
 pub(crate) mod instances;
 pub(crate) mod not_ready;
 mod reasons;
+pub(crate) mod rejected_config;
 mod shared_proofs;
 
 use api_keys::ApiKeyStatus;
 use instances::{InstanceStatus, instances};
 use not_ready::{NotReady, NotReadyKind};
+use rejected_config::RejectedConfig;
 
 /// The complete status at one moment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -58,6 +60,9 @@ pub struct Report {
     /// Problems that an operator must solve soon, one sentence each. They do not make the daemon unready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Why the configuration that this instance read last was rejected. `None` if it is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected_config: Option<RejectedConfig>,
     /// The API keys of this instance, in the order of their use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub api_keys: Vec<ApiKeyStatus>,
@@ -166,12 +171,14 @@ impl Operations {
             lost: self.ledgers.store.lost(),
             state_early_ack: self.ledgers.store.early_ack(),
             memory_bytes: self.handles.memory.held(),
+            warnings: self.rejected_config.iter().map(RejectedConfig::warning).collect(),
+            rejected_config: self.rejected_config.clone(),
             channels,
             ..Report::default()
         };
         if let Some(keys) = &self.api_keys {
             (report.api_keys, report.api_key_expires) = (keys.statuses(), keys.expires);
-            report.warnings = api_keys::warnings(&report.api_keys, keys.expires, Timestamp::now());
+            report.warnings.extend(api_keys::warnings(&report.api_keys, keys.expires, Timestamp::now()));
         }
         let mut of_cluster = Vec::new();
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {

@@ -11,6 +11,7 @@ use crate::support::{Daemon, Delivered, Receiver, Reply, Setup, deliverable, off
 
 const IN_FORCE: &str = "configuration reloaded";
 const REJECTED: &str = "configuration rejected: the previous one stays in force";
+const FOLLOWED: &str = "files of the configuration changed: reloaded";
 
 async fn service() -> Simulator {
     Simulator::start(Options { channels: 2, events: 10, unsigned: 0.2, ..Options::default() }).await.unwrap()
@@ -78,6 +79,41 @@ async fn an_invalid_configuration_changes_nothing_and_is_reported() {
     assert!(log.lines(IN_FORCE).is_empty());
     assert!(!setup.path("elsewhere").exists());
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn the_status_shows_a_rejected_configuration_until_it_is_accepted() {
+    let simulator = service().await;
+    let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
+    let rejected = async || setup.tell(&["status", "--json"]).await.json().remove(0)["rejected_config"].take();
+    let reload = async || setup.tell(&["reload"]).await.code;
+    assert!(rejected().await.is_null());
+
+    setup.write_but("api.page_limit", json!(1000));
+    assert_eq!(reload().await, Some(78));
+    let first = rejected().await;
+    assert!(first["error"].as_str().unwrap().contains("api.page_limit") && first["since"].is_string(), "{first}");
+    let text = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
+    assert!(
+        text.contains("warning: the configuration was rejected at 20") && text.contains("api.page_limit"),
+        "{text}"
+    );
+
+    // A changed key is read without the file, so the file stays rejected.
+    std::fs::write(&key_file, "rotated-key\n").unwrap();
+    daemon.until_logged(FOLLOWED).await;
+    assert_eq!((reload().await, rejected().await), (Some(78), first));
+    setup.write();
+    assert_eq!((reload().await, rejected().await.is_null()), (Some(0), true));
+
+    std::fs::write(&key_file, "").unwrap();
+    daemon.until_logged("files of the configuration changed and cannot be used: the previous ones stay in force").await;
+    let unusable = rejected().await;
+    assert!(unusable["error"].as_str().unwrap().contains("api.api_key_file"), "{unusable}");
+    std::fs::write(&key_file, "rotated-key\n").unwrap();
+    daemon.until("the key is read again", |daemon| daemon.log().lines(FOLLOWED).len() == 2).await;
+    assert!(rejected().await.is_null());
+    daemon.stop().await;
 }
 
 /// A daemon that has read everything with an API key from a file. The service no longer accepts this key.
@@ -274,7 +310,7 @@ async fn changed_secret_files_are_noticed_and_a_changed_configuration_file_is_no
     let next = setup.path("next");
     std::fs::write(&next, "rotated-key\n").unwrap();
     std::fs::rename(&next, &key_file).unwrap();
-    daemon.until_logged("files of the configuration changed: reloaded").await;
+    daemon.until_logged(FOLLOWED).await;
     simulator.publish(0, 1);
     daemon.until("new events arrive", |_| setup.lines() == 21).await;
     let log = daemon.stop().await;

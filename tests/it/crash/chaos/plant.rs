@@ -173,7 +173,7 @@ async fn of_process(kind: Kind, world: &mut World) {
         Kind::KeyWrong | Kind::KeyIsPipe => {
             world.give_good_key();
             world.daemon().signal(Signal::HUP);
-            world.until_reloaded().await;
+            world.until_accepted().await;
         }
         Kind::LogStalls => world.daemon().stall_log(false),
         _ => {}

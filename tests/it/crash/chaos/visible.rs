@@ -1,13 +1,13 @@
 //! Whether an operator sees a fault, in the part of the status that it concerns.
 
+use std::time::Instant;
+
 use serde_json::Value;
 
+use super::VISIBLE;
 use super::fault::{Fault, Held, Kind};
 use super::target::{Target, lanes};
 use super::world::{CHANNELS, World, channel, lane};
-
-/// The metric that shows whether the secrets can be read.
-const RELOADED: &str = "channeld_config_last_reload_successful";
 
 impl Fault {
     pub(super) async fn is_visible(&self, status: &Value, world: &mut World) -> bool {
@@ -46,7 +46,9 @@ async fn is_process_in_trouble(kind: Kind, status: &Value, world: &mut World) ->
             let refused = |it: &usize| channel(status, *it)["error"]["needs_attention"] == true;
             (0..CHANNELS).filter(refused).count() > CHANNELS / 2
         }
-        Kind::KeyIsPipe => world.sample(RELOADED).await == 0,
+        Kind::KeyIsPipe => {
+            status["rejected_config"]["error"].as_str().is_some_and(|error| error.contains("is not a regular file"))
+        }
         // An operator need not see these as long as they disturb nothing.
         Kind::IdleClients | Kind::LogStalls => world.admin().await.get("/livez").await.text == "ok\n",
         _ => status["daemon"].is_object(),
@@ -54,11 +56,15 @@ async fn is_process_in_trouble(kind: Kind, status: &Value, world: &mut World) ->
 }
 
 impl World {
-    /// Waits until the last reload was successful.
-    pub(super) async fn until_reloaded(&mut self) {
-        let admin = self.admin().await;
-        let reloaded = format!("\n{RELOADED} 1\n");
-        let is_so = |answer: &crate::support::Answered| answer.text.contains(&reloaded);
-        admin.until(self.daemon.as_mut().unwrap(), "/metrics", "the configuration is read again", is_so).await;
+    /// Waits until the status shows no rejected configuration.
+    pub(super) async fn until_accepted(&mut self) {
+        let since = Instant::now();
+        loop {
+            let status = self.status().await;
+            if status["rejected_config"].is_null() {
+                return;
+            }
+            assert!(since.elapsed() < VISIBLE, "still rejected: {status:#}\n{}", self.log());
+        }
     }
 }

@@ -120,12 +120,6 @@ impl World {
         Admin::of(self.daemon.as_mut().unwrap()).await
     }
 
-    /// The value of a metric without labels.
-    pub(super) async fn sample(&mut self, metric: &str) -> u64 {
-        let value = self.admin().await.sample(metric).await.unwrap();
-        format!("{value:.0}").parse().unwrap()
-    }
-
     /// The path of a file sink.
     pub(super) fn file(&self, sink: &str) -> PathBuf {
         self.setup.path(sink).join("events.jsonl")

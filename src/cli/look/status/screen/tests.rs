@@ -86,6 +86,7 @@ fn report_of(channels: Vec<ChannelStatus>) -> Report {
         lost: None,
         state_early_ack: None,
         warnings: Vec::new(),
+        rejected_config: None,
         api_keys: Vec::new(),
         api_key_expires: None,
         memory_bytes: 0,
