@@ -13,10 +13,10 @@ pub(super) async fn check(mut world: World) -> usize {
     for it in 0..CHANNELS {
         assert_eq!(channel(&status, it)["quarantined"], forged(&world, it), "c{it}: exactly the forged events");
     }
-    let dead = world.setup.tell(&["dead-letters", "list", "--json"]).await.json();
+    let dead = world.dead_letters().await;
     let dead = |(it, sink): Lane| {
-        let ours = dead.iter().filter(|letter| letter["channel"] == *format!("c{it}") && letter["sink"] == sink);
-        ours.map(|letter| letter["offset"].as_i64().unwrap()).collect::<BTreeSet<_>>()
+        let ours = dead.iter().filter(|(channel, its, _)| *channel == format!("c{it}") && its == sink);
+        ours.map(|(.., offset)| *offset).collect::<BTreeSet<_>>()
     };
     assert_no_defect(&world.daemon.take().unwrap().stop().await);
     let mut deliveries = 0;

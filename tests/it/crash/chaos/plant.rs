@@ -80,9 +80,9 @@ fn in_lane(kind: Kind, channel: usize, sink: &'static str, world: &World) -> Hel
         return Held::Table(table);
     }
     let offset = world.simulator.publish_one(channel, EventSpec::Honest(EventKind::WatcherEvent));
-    let (channel, offset) = (format!(r#""channel":"c{channel}""#), format!(r#""offset":{offset},"#));
-    world.hooks[number(sink)].receiver.refuse_with(422, move |body| body.contains(&channel) && body.contains(&offset));
-    Held::Nothing
+    let texts = [format!(r#""channel":"c{channel}""#), format!(r#""offset":{offset},"#)];
+    world.hooks[number(sink)].receiver.refuse_with(422, move |body| texts.iter().all(|text| body.contains(text)));
+    Held::Offsets(vec![offset])
 }
 
 async fn in_sink(kind: Kind, sink: &'static str, world: &World, random: &mut StdRng) -> Held {

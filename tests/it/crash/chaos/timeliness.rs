@@ -27,13 +27,15 @@ pub(super) struct Timeliness {
     lanes: BTreeMap<Lane, Undelivered>,
     /// The longest time that a lane without a fault needed, the lane, and the offset.
     pub(super) longest: (Duration, Option<(Lane, i64)>),
+    /// The number of deliveries of lanes without a fault, and of all lanes.
+    pub(super) measured: (usize, usize),
 }
 
 impl Timeliness {
     /// The backlog is delivered already.
     pub(super) fn new() -> Self {
         let none = |lane| (lane, Undelivered { events: VecDeque::new(), fault: None });
-        Self { lanes: lanes().map(none).collect(), longest: (Duration::ZERO, None) }
+        Self { lanes: lanes().map(none).collect(), longest: (Duration::ZERO, None), measured: (0, 0) }
     }
 
     pub(super) fn published(&mut self, channel: usize, offset: i64) {
@@ -61,8 +63,10 @@ impl Timeliness {
                     }
                     break;
                 }
-                if recovers.is_none() && now - published > self.longest.0 {
-                    self.longest = (now - published, Some((*at, offset)));
+                self.measured.1 += 1;
+                if recovers.is_none() {
+                    self.measured.0 += 1;
+                    self.longest = self.longest.max((now - published, Some((*at, offset))));
                 }
                 events.pop_front();
             }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::VISIBLE;
 use super::fault::{Fault, Held, Kind};
 use super::target::{Target, lanes};
-use super::world::{CHANNELS, World, channel, lane};
+use super::world::{CHANNELS, GIVE_UP, World, channel, lane};
 
 impl Fault {
     pub(super) async fn is_visible(&self, status: &Value, world: &mut World) -> bool {
@@ -21,7 +21,13 @@ impl Fault {
                 let is_refilled = lost.is_empty() || !lost.is_disjoint(&world.places(sink));
                 is_refilled || self.lanes(status).any(|lane| lane["refill"].is_object())
             }
-            _ => self.lanes(status).any(|lane| lane["state"] == "retrying" || lane["state"] == "blocked"),
+            _ if self.lanes(status).any(|lane| lane["state"] == "retrying" || lane["state"] == "blocked") => true,
+            // The lane can give up on the event between two looks at the status.
+            (Target::Lane(it, sink), Held::Offsets(refused)) if GIVE_UP.contains(&sink) => {
+                let dead = world.dead_letters().await;
+                refused.iter().any(|offset| dead.contains(&(format!("c{it}"), sink.to_owned(), *offset)))
+            }
+            _ => false,
         }
     }
 

@@ -137,6 +137,14 @@ impl World {
         lines.map(place).map(|(channel, offset)| (channel.unwrap(), offset)).collect()
     }
 
+    /// The events that sinks gave up on: channel, sink and offset.
+    pub(super) async fn dead_letters(&self) -> BTreeSet<(String, String, i64)> {
+        let letters = self.setup.tell(&["dead-letters", "list", "--json"]).await.json();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let one = |it: &Value| (text(&it["channel"]), text(&it["sink"]), it["offset"].as_i64().unwrap());
+        letters.iter().map(one).collect()
+    }
+
     pub(super) fn age(&self) -> Duration {
         self.began.elapsed()
     }
