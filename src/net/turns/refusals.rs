@@ -1,8 +1,9 @@
 //! Turns the refusals of a server into a pause for all callers, followed by a spread of their turns. No I/O and no clock.
 //!
 //! The first turns after a pause are spread over a time as long as the pause. After each spread, the next one is half as
-//! long, until nobody waits or the turns are close together. A refusal during a spread makes the next spread twice as long.
-//! The rate therefore approaches the rate that the server accepts.
+//! long, until nobody waits or the turns are close together. If the server accepts requests after a pause, and then refuses one,
+//! the next spread is twice as long. The rate therefore approaches the rate that the server accepts. If the server has accepted
+//! no request since the pause, the pause was too short, and the spread stays as it is.
 //!
 //! A refusal may concern only one caller. A pause is therefore limited to [`TRUSTED`] at first. If the server accepts a
 //! request although the pause that it asked for has not ended, the refusal did not concern all callers: the pause ends, and
@@ -85,7 +86,7 @@ impl Refusals {
         // Requests that were sent before the pause can be refused during it. Only a later refusal is a new one.
         let is_again = before.as_ref().is_some_and(|pause| sent >= pause.until);
         let spread = match &before {
-            Some(pause) if is_again => pause.spread * 2,
+            Some(pause) if is_again && pause.accepted => pause.spread * 2,
             Some(pause) => pause.spread,
             None => Duration::ZERO,
         };

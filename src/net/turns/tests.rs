@@ -174,6 +174,26 @@ async fn pauses_grow_while_the_server_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_server_that_refused_everything_for_a_while_turns_are_soon_dense_again() {
+    let callers: [_; 4] = callers(&Arc::default());
+    let began = Instant::now();
+    let ask = |caller: Arc<Caller>| async move {
+        let mut accepted = 0;
+        while accepted < 20 {
+            let turn = caller.turn().await;
+            if began.elapsed() < 10 * SECOND {
+                caller.refused(turn, Some(SECOND));
+            } else {
+                caller.accepted(turn);
+                accepted += 1;
+            }
+        }
+    };
+    join_all(callers.into_iter().map(ask)).await;
+    assert!(began.elapsed() < 15 * SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refusal_that_concerns_one_caller_stops_the_others_only_once() {
     let turns = Arc::<Turns>::default();
     let [refused, other] = callers(&turns);
