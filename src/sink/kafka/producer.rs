@@ -171,6 +171,23 @@ impl Producer {
         }
     }
 
+    /// Finds out whether the user may take over this transactional id and write both topics. Produces nothing: a newer
+    /// producer has the same id, and the coordinator checks the rights before it refuses the older producer.
+    pub(super) fn try_to_write(brokers: &Brokers, id: &str, largest: Option<usize>) -> Result<(), SinkError> {
+        let older = Self::claim(brokers, id, largest)?;
+        let _newer = Self::claim(brokers, id, largest)?;
+        let record = |key: &str| Outgoing { key: key.to_owned(), headers: Vec::new(), body: Bytes::from_static(b"{}") };
+        let mut is_accepted = false;
+        let tried = older.transact(brokers, &[record(id)], &record(id), |_| {
+            is_accepted = true;
+            Err(SinkError::away("only tried".to_owned()))
+        });
+        match tried {
+            Err(TransactionError { code, error, .. }) if !is_accepted && !code.is_some_and(is_fenced) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Sends a record. If `partition` is `None`, the key selects the partition.
     fn send(&self, topic: &str, partition: Option<i32>, record: &Outgoing) -> Result<(), KafkaError> {
         let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
@@ -183,9 +200,19 @@ impl Producer {
     }
 
     fn abort(&self, error: &KafkaError, brokers: &Brokers) -> TransactionError {
-        let broken = self.failed(error, brokers);
+        let cause = self.cause_of_purge(error);
+        let broken = self.failed(cause.as_ref().unwrap_or(error), brokers);
         let is_fenced = broken.code.is_some_and(is_fenced);
         TransactionError { is_aborted: !is_fenced && self.give_up(), ..broken }
+    }
+
+    /// If the coordinator refuses a transaction, the library reports each record as purged. It returns the cause to the next
+    /// call, whatever that is: a transaction cannot begin now in any case.
+    fn cause_of_purge(&self, error: &KafkaError) -> Option<KafkaError> {
+        let code = error.rdkafka_error_code();
+        let cause =
+            matches!(code, Some(Code::PurgeQueue | Code::PurgeInflight)).then(|| self.client.begin_transaction());
+        cause?.err().filter(|cause| cause.rdkafka_error_code() != Some(Code::State))
     }
 
     /// Aborts the transaction. Returns whether that succeeded.

@@ -219,11 +219,11 @@ pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
     Ok(format!("the topic {topic} has {count} partitions{largest}{warning}; exactly once, in transactions"))
 }
 
-/// Takes the steps of a lane before its first transaction, under a transactional id that no lane has: registers the id and reads
-/// the positions. Produces nothing.
+/// Takes the steps of a lane, under a transactional id that no lane has: registers the id, begins a transaction in both topics
+/// and reads the positions. Produces nothing.
 fn try_as_a_lane(brokers: &Brokers, largest: Option<usize>) -> Result<(), SinkError> {
     let prefix = &brokers.settings.transactional_id;
-    Producer::claim(brokers, &format!("{prefix}.check"), largest)?;
+    Producer::try_to_write(brokers, &format!("{prefix}.check"), largest)?;
     Positions::new(format!("{prefix}.check/")).read(brokers, None)
 }
 

@@ -23,6 +23,8 @@ use crate::support::{Admin, Authority, Daemon, LONGEST_WAIT, LOOK_AGAIN, Mount, 
 mod local_sinks;
 mod machine;
 mod streams;
+#[cfg(feature = "kafka")]
+mod topics;
 
 use local_sinks::{database, databases, files};
 use machine::machine;

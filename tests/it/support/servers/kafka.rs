@@ -253,6 +253,16 @@ impl Topic {
         self.broker.ask(&[&["make", &self.positions(), "1"], settings].concat());
     }
 
+    /// From now on, [`USER`] has only these rights to the topic.
+    pub(crate) fn permit(&self, rights: &[&str]) {
+        self.broker.ask(&[&["permit", &self.name, USER], rights].concat());
+    }
+
+    /// From now on, [`USER`] has only these rights to the topic of positions.
+    pub(crate) fn permit_positions(&self, rights: &[&str]) {
+        self.broker.ask(&[&["permit", &self.positions(), USER], rights].concat());
+    }
+
     pub(crate) fn alter(&self, settings: &[&str]) {
         self.broker.ask(&[&["alter", &self.name], settings].concat());
     }
@@ -433,6 +443,10 @@ fn properties(directory: &Path, ports: Ports, advertised: SocketAddr) -> String 
         "transaction.state.log.min.isr=1".to_owned(),
         "transaction.state.log.num.partitions=4".to_owned(),
         "group.initial.rebalance.delay.ms=0".to_owned(),
+        // Only the user of `Topic::permit` is restricted, and only in that topic.
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer".to_owned(),
+        "allow.everyone.if.no.acl.found=true".to_owned(),
+        "super.users=User:ANONYMOUS".to_owned(),
     ]
     .join("\n")
 }

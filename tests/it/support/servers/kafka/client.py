@@ -4,6 +4,7 @@
     client.py all ADDRESS TOPIC               prints each existing record
     client.py make ADDRESS TOPIC PARTITIONS [KEY=VALUE]…
     client.py alter ADDRESS TOPIC [KEY=VALUE]…
+    client.py permit ADDRESS TOPIC USER RIGHT…   from now on, the user has only these rights to the topic
     client.py settings ADDRESS TOPIC          prints the settings as one JSON object
     client.py delete ADDRESS TOPIC
     client.py put ADDRESS TOPIC KEY [VALUE]   produces a record to partition 0, a tombstone without a value
@@ -17,7 +18,8 @@ import threading
 import time
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.admin import (ACL, ACLOperation, ACLPermissionType, ConfigResource, ConfigResourceType, NewTopic, ResourcePattern,
+                         ResourceType)
 
 
 def consumer(address):
@@ -89,6 +91,12 @@ def alter(address, topic, *settings):
     admin(address).alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=pairs(settings))])
 
 
+def permit(address, topic, user, *rights):
+    pattern = ResourcePattern(ResourceType.TOPIC, topic)
+    admin(address).create_acls([ACL(f"User:{user}", "*", ACLOperation[right], ACLPermissionType.ALLOW, pattern)
+                                for right in rights])
+
+
 def settings(address, topic):
     reader = consumer(address)
     count = len(reader.partitions_for_topic(topic) or [])
@@ -116,6 +124,6 @@ def hold(address, topic):
 
 
 if __name__ == "__main__":
-    commands = {"read": read, "all": read_all, "make": make, "alter": alter, "settings": settings, "delete": delete,
+    commands = {"read": read, "all": read_all, "make": make, "alter": alter, "permit": permit, "settings": settings, "delete": delete,
                 "put": put, "hold": hold}
     commands[sys.argv[1]](*sys.argv[2:])
