@@ -251,6 +251,66 @@ pub(super) const ENVIRONMENTS: &[Environment] = &[
         "is there",
     ),
     with_tables(
+        "row-level security of an owner",
+        owner!("alter table events enable row level security; alter table events force row level security"),
+        false,
+        "row-level security",
+    ),
+    with_tables(
+        "row-level security that lets the role only insert",
+        rights!(
+            "alter table events enable row level security; create policy mine on events for insert with check (true)"
+        ),
+        false,
+        "row-level security",
+    ),
+    with_tables(
+        "row-level security that lets the channel pass",
+        rights!(
+            "alter table events enable row level security;",
+            "create policy mine on events using (channel = 'c0') with check (channel = 'c0')"
+        ),
+        true,
+        "is there",
+    ),
+    with_tables(
+        "row-level security that refuses the channel",
+        rights!(
+            "alter table events enable row level security;",
+            "create policy mine on events using (true) with check (channel <> 'c0')"
+        ),
+        false,
+        "row-level security",
+    ),
+    with_tables(
+        "row-level security that hides the channel",
+        rights!(
+            "alter table events enable row level security;",
+            "create policy mine on events using (channel <> 'c0') with check (true)"
+        ),
+        false,
+        "row-level security",
+    ),
+    with_tables(
+        "row-level security that keeps positions where they are",
+        rights!(
+            "alter table events_progress enable row level security;",
+            "create policy mine on events_progress using (true);",
+            "create policy never on events_progress as restrictive for update using (false)"
+        ),
+        false,
+        "did not keep a position",
+    ),
+    with_tables(
+        "row-level security that hides positions",
+        rights!(
+            "alter table events_progress enable row level security;",
+            "create policy mine on events_progress for insert with check (true)"
+        ),
+        false,
+        "row",
+    ),
+    with_tables(
         "row-level security of the positions",
         rights!("alter table events_progress enable row level security"),
         false,
