@@ -10,6 +10,13 @@ use rand::rngs::StdRng;
 use super::target::{Lane, Target, lanes};
 use super::world::{CHANNELS, FILES, HOOKS, TABLES, WAREHOUSES, World};
 
+/// How long a lane needs after a fault of the service or of its sink: for the timeout of a request, the next attempt, and the
+/// requests that wait for their turn after a 429.
+const RECOVERS: Duration = Duration::from_secs(30);
+
+/// How long lanes need after a fault of the process: the daemon runs already, and has the right key.
+const STARTS: Duration = Duration::from_secs(10);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumIter)]
 pub(super) enum Kind {
     /// The service answers 500 for a channel.
@@ -145,10 +152,12 @@ impl Fault {
         self.is_seen && self.until <= Instant::now()
     }
 
-    /// Whether the events of this lane may be late because of it. The service limits the requests of an API key, so after a
-    /// 429 all channels send fewer requests.
-    pub(super) fn excuses(&self, lane: Lane) -> bool {
-        self.kind.delays() && (self.target.covers(lane) || self.kind == Kind::ServiceLimits)
+    /// How long this lane needs after the end of the fault. `None` if the fault does not delay this lane. The service limits
+    /// the requests of an API key, so after a 429 all channels send fewer requests.
+    pub(super) fn recovers(&self, lane: Lane) -> Option<Duration> {
+        let is_limited = self.kind == Kind::ServiceLimits;
+        let after = if is_limited || self.target != Target::Process { RECOVERS } else { STARTS };
+        Some(after).filter(|_| self.kind.delays() && (self.target.covers(lane) || is_limited))
     }
 
     /// Whether nothing is delivered while it is active.

@@ -13,14 +13,11 @@ use super::world::lane;
 /// example, keeps its own lanes waiting for 10 s again and again.
 const ON_TIME: Duration = Duration::from_secs(15);
 
-/// A lane whose fault has ended can still wait for the timeout of a request, and then for its next attempt.
-const RECOVERED: Duration = Duration::from_secs(30);
-
 /// The events that a lane has not delivered, and when each was published.
 struct Undelivered {
     events: VecDeque<(i64, Instant)>,
-    /// When the lane last had a fault.
-    fault: Option<Instant>,
+    /// When the lane has recovered from its faults.
+    recovered: Instant,
 }
 
 pub(super) struct Timeliness {
@@ -34,7 +31,8 @@ pub(super) struct Timeliness {
 impl Timeliness {
     /// The backlog is delivered already.
     pub(super) fn new() -> Self {
-        let none = |lane| (lane, Undelivered { events: VecDeque::new(), fault: None });
+        let now = Instant::now();
+        let none = |lane| (lane, Undelivered { events: VecDeque::new(), recovered: now });
         Self { lanes: lanes().map(none).collect(), longest: (Duration::ZERO, None), measured: (0, 0) }
     }
 
@@ -44,27 +42,25 @@ impl Timeliness {
         }
     }
 
-    /// Compares the cursors in the status with the published events. Returns a lane without a fault that is late, and the
-    /// offset that it should have delivered.
-    pub(super) fn check(&mut self, status: &Value, has_fault: impl Fn(Lane) -> bool) -> Option<(Lane, i64)> {
+    /// Compares the cursors in the status with the published events. `recovers` returns how long a lane needs after the end of
+    /// its faults, if it has one. Returns a lane that is late, and the offset that it should have delivered.
+    pub(super) fn check(&mut self, status: &Value, recovers: impl Fn(Lane) -> Option<Duration>) -> Option<(Lane, i64)> {
         let now = Instant::now();
         let mut late = None;
-        for (at, Undelivered { events, fault }) in &mut self.lanes {
+        for (at, Undelivered { events, recovered }) in &mut self.lanes {
             let cursor = lane(status, *at)["cursor"].as_i64().unwrap_or(0);
-            if has_fault(*at) {
-                *fault = Some(now);
+            if let Some(after) = recovers(*at) {
+                *recovered = (*recovered).max(now + after);
             }
             while let Some((offset, published)) = events.front().copied() {
-                let recovers = fault.filter(|fault| now - *fault < RECOVERED || *fault > published);
-                let (since, bound) = recovers.map_or((published, ON_TIME), |fault| (fault.max(published), RECOVERED));
                 if cursor < offset {
-                    if now - since > bound {
+                    if now > *recovered && now > published + ON_TIME {
                         late = Some((*at, offset));
                     }
                     break;
                 }
                 self.measured.1 += 1;
-                if recovers.is_none() {
+                if *recovered <= published {
                     self.measured.0 += 1;
                     self.longest = self.longest.max((now - published, Some((*at, offset))));
                 }

@@ -185,6 +185,13 @@ impl World {
         published
     }
 
+    /// Publishes an event in every channel.
+    pub(super) fn publish_everywhere(&self) {
+        for channel in 0..CHANNELS {
+            self.simulator.publish_one(channel, EventSpec::Honest(Kind::WatcherEvent));
+        }
+    }
+
     /// What `channeld status` says. The daemon runs, unless it was killed.
     pub(super) async fn status(&mut self) -> Value {
         for hook in &mut self.hooks {
