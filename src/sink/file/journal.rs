@@ -67,6 +67,8 @@ pub(super) struct Journal {
     pub(super) failures: UpkeepFailures,
     active: Option<Active>,
     lanes: HashMap<ChannelId, JournalLane>,
+    /// Whether a file was open before. A lane may be comparing its position with that file.
+    was_open: bool,
     /// How often another program has changed or replaced the file.
     displacements: u64,
     displaced_by: String,
@@ -106,7 +108,7 @@ impl Journal {
     pub(super) fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
         let opened = Arc::default();
         let (lanes, displaced_by) = (HashMap::new(), String::new());
-        Self { settings, open, failures, active: None, lanes, displacements: 0, displaced_by, opened }
+        Self { settings, open, failures, active: None, lanes, was_open: false, displacements: 0, displaced_by, opened }
     }
 
     /// Opens the file that is at the path now, unless it is already open.
@@ -140,11 +142,12 @@ impl Journal {
             Some(active) => Ok(active),
             none => {
                 let active = Active::open(&self.settings, &self.open)?;
-                if active.length > 0 && !self.lanes.is_empty() {
+                if active.length > 0 && self.was_open {
                     self.displacements += 1;
                     self.displaced_by =
                         format!("file {} was replaced by another one that is not empty", path.display());
                 }
+                self.was_open = true;
                 self.opened.notify_one();
                 Ok(none.insert(active))
             }

@@ -100,6 +100,25 @@ fn a_file_with_the_last_event_has_the_confirmed_position() {
 }
 
 #[test]
+fn a_file_that_is_replaced_during_the_first_comparison_is_noticed() {
+    let (ours, other) = (channel(1), channel(2));
+    let place = Fixture::holding(&lines(&records(&ours, 1..8)));
+    let mut journal = place.open();
+    let snapshot = journal.snapshot().unwrap();
+    let restored = place.directory.path().join("restored");
+    fs::write(&restored, lines(&records(&ours, 1..4))).unwrap();
+    fs::rename(&restored, place.path()).unwrap();
+    // Another lane is the first to open the other file.
+    compare(&mut journal, &recorded(&other, None, &[]));
+    let resumed = snapshot.compare(&confirmed(&record(&ours, 7))).unwrap();
+    assert_eq!(resumed.position, at(7));
+    journal.pass_over(ours.id, resumed.held, snapshot.displacements);
+    let reason = displaced(&mut journal, &ours, &records(&ours, [8]));
+    assert!(reason.contains("was replaced by another one"), "{reason}");
+    assert_eq!(compare(&mut journal, &confirmed(&record(&ours, 7))).0, at(3));
+}
+
+#[test]
 fn a_moved_or_truncated_file_keeps_the_confirmed_position() {
     let (ours, other) = (channel(1), channel(2));
     for (held, found) in [
