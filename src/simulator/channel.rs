@@ -45,6 +45,8 @@ pub(crate) struct ChannelState {
     pub(crate) log: Log,
     /// The statuses in the order of the roster.
     pub(crate) watcher_statuses: Vec<WatcherStatus>,
+    /// Whether the list of channels contains the channel.
+    pub(crate) is_listed: bool,
 }
 
 /// An event, and the cell for its record.
@@ -64,7 +66,7 @@ impl Channel {
             number,
             network: Arc::clone(network),
             rules: Rules::new(options),
-            state: RwLock::new(ChannelState { log, watcher_statuses }),
+            state: RwLock::new(ChannelState { log, watcher_statuses, is_listed: true }),
             record_cache: Mutex::new(RecordCache::new(kept_records(options))),
         }
     }

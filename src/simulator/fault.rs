@@ -109,7 +109,8 @@ pub(crate) struct Faults {
 
 /// A fault that a test requested for the next requests.
 struct ScriptedFault {
-    /// The route whose requests get the fault. `None` means every route except the health check.
+    /// The route whose requests get the fault. `None` means every route except the health check, and the networks and watchers, which
+    /// a client can request in the background.
     route: Option<Route>,
     fault: Fault,
     times: usize,
@@ -135,8 +136,9 @@ impl Faults {
     }
 
     fn scripted(&self, route: Route) -> Option<Fault> {
+        let is_aside = matches!(route, Route::Health | Route::Networks | Route::Watcher);
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
-        let meant = |scripted: &ScriptedFault| scripted.route.map_or(route != Route::Health, |only| only == route);
+        let meant = |scripted: &ScriptedFault| scripted.route.map_or(!is_aside, |only| only == route);
         let at = script.iter().position(meant)?;
         let scripted = script.get_mut(at)?;
         scripted.times -= 1;

@@ -195,13 +195,19 @@ impl Simulator {
         self.misbehave(channel, Some(Misbehaviour::Status(404)));
     }
 
+    /// Sets whether the list of channels contains the channel from now on.
+    pub fn set_listed(&self, channel: usize, is_listed: bool) {
+        self.channel(channel).state_mut().is_listed = is_listed;
+    }
+
     /// Sets how the channel misbehaves from now on. `None` means that it behaves correctly. A misbehaviour that affects
     /// events changes the existing events too.
     pub fn misbehave(&self, channel: usize, how: Option<Misbehaviour>) {
         self.channel(channel).state_mut().log.misbehave(how);
     }
 
-    /// Answers the next `times` requests with a fault. The fault applies to every route except the health check. Faults
+    /// Answers the next `times` requests with a fault. The fault applies to every route except the health check,
+    /// the networks and the watchers. Faults
     /// are used in the order in which they were added.
     pub fn fail_next(&self, fault: Fault, times: usize) {
         self.backend.faults.add(None, fault, times);

@@ -61,7 +61,8 @@ pub(crate) fn channel(channel: &Channel) -> String {
 /// Returns a page of the list of channels. `request.offset` is the number of channels before the page.
 pub(crate) fn channels(channels: &[Arc<Channel>], request: PageRequest) -> String {
     let before = usize::try_from(request.offset.unwrap_or(0)).unwrap_or(usize::MAX);
-    let rest = channels.get(before..).unwrap_or_default();
+    let listed: Vec<_> = channels.iter().filter(|channel| channel.state().is_listed).collect();
+    let rest = listed.get(before..).unwrap_or_default();
     let page = rest.iter().take(request.limit).map(|channel| record(channel)).collect();
     json(&ChannelList { channels: page, has_more: rest.len() > request.limit })
 }

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -29,12 +30,16 @@ impl Scripted {
         let address = listener.local_addr().unwrap();
         let asked = Arc::<Mutex<Vec<Asked>>>::default();
         let (book, answer) = (Arc::clone(&asked), Arc::new(answer));
+        let nothing = || async { StatusCode::NOT_FOUND };
         let routes = Router::new().fallback(move |uri: Uri| {
             let asked = Asked::of(&uri);
             book.lock().unwrap_or_else(PoisonError::into_inner).push(asked.clone());
             let answer = Arc::clone(&answer);
             async move { answer(&asked) }
         });
+        // The daemon requests these in the background, at any time.
+        let routes =
+            routes.route("/v1/networks", get(nothing)).route("/v1/channels/{id}/watchers/{watcher}", get(nothing));
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, routes).await.unwrap() });
         Self { address, asked, _serving: serving }
