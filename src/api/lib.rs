@@ -43,6 +43,7 @@ mod channel_list;
 mod error;
 mod filter;
 mod keys;
+mod network_list;
 mod page;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

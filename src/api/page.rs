@@ -173,6 +173,12 @@ pub struct Watcher {
 }
 
 impl Watcher {
+    /// The name that the organization gave the watcher. `None` if it has none.
+    pub fn name(&self) -> Option<String> {
+        let description: serde_json::Value = serde_json::from_slice(&self.json).ok()?;
+        description["name"].as_str().map(str::to_owned)
+    }
+
     pub(super) fn read(body: &Bytes) -> Result<Self, InvalidResponse> {
         let text = std::str::from_utf8(body).map_err(|_| InvalidResponse(NOT_JSON.into()))?;
         Ok(Self { json: body.clone(), ..parse(text)? })

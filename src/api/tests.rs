@@ -95,6 +95,24 @@ async fn requests_follow_the_contract() {
 }
 
 #[tokio::test]
+async fn each_resource_has_its_own_path() {
+    let (client, service) = answering(200, "{}").await.client_and_server();
+    // The answers do not matter here.
+    let _ = client.event(channel(), event_id()).await;
+    let _ = client.watcher(channel(), event_id().0).await;
+    let _ = client.channels().await;
+    let _ = client.network_names().await;
+    let of_channel = "/v1/channels/7c9e6679-7425-40de-944b-e07fc1f90ae7";
+    let expected = [
+        format!("{of_channel}/events/search/{}", event_id()),
+        format!("{of_channel}/watchers/{}", event_id()),
+        "/v1/channels?limit=100&offset=0".to_owned(),
+        "/v1/networks".to_owned(),
+    ];
+    assert_eq!(service.asked().iter().map(|(path, _)| path.clone()).collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
 async fn a_page_keeps_every_record_byte_for_byte() {
     let body = "{\"new\":1, \"has_more\":false,\"events\":[ {\"headers\" : {\"offset\":9,\"x\":1e400}, \"π\":\"€\"} ,\n\
                 {\"headers\":{\"offset\":0},\"event_id\":\"d290f1ee-6c54-4b01-90e6-d701748f0851\"}]}\n";
@@ -438,7 +456,13 @@ async fn a_watcher_is_its_status_and_its_bytes() {
     let body = r#"{"watcher_id":1,"status":"active","new":[]}"#;
     let (client, _server) = answering(200, body).await.client_and_server();
     let watcher = client.watcher(channel(), event_id().0).await.unwrap();
+    assert_eq!(watcher.name(), None);
     assert_eq!((watcher.status.as_str(), watcher.status_reason, &watcher.json[..]), ("active", None, body.as_bytes()));
+    for (name, read) in [(r#""dvp""#, Some("dvp")), ("7", None), ("null", None)] {
+        let body = format!(r#"{{"status":"active","name":{name}}}"#);
+        let (client, _server) = answering(200, body).await.client_and_server();
+        assert_eq!(client.watcher(channel(), event_id().0).await.unwrap().name().as_deref(), read);
+    }
 }
 
 #[test]

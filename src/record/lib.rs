@@ -31,7 +31,7 @@ mod shape;
 pub use facts::{Facts, Field, Filter, Rule};
 pub use finality::Confidence;
 pub use manual::{EXAMPLE, MANUAL, schema};
-pub use network::network_name;
+pub use network::{learn_networks, learned_networks, network_name};
 pub use object_verdict::ObjectVerdict;
 pub use shape::{
     BuiltInTarget, Format, JSON, Message, Readable, Shape, Source, Template, UrlSuffix, VOCABULARY, printable,
