@@ -18,6 +18,7 @@ use strum::{IntoStaticStr, VariantNames};
 pub use condition::{Condition, Level};
 
 use crate::status::pace::Progress;
+use crate::status::watchers::WatcherStatus;
 use crate::verify::RejectionReason;
 use ledger::{Contradiction, Pause, Paused, Room};
 use proof::event::{ChannelId, Offset, UnknownPart};
@@ -32,6 +33,7 @@ pub(crate) mod newest;
 pub(crate) mod pace;
 pub(crate) mod reporter;
 pub(crate) mod unknown;
+pub(crate) mod watchers;
 
 /// If this many events that needed a proof were rejected, and no event was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;
@@ -49,6 +51,9 @@ pub struct ChannelStatus {
     pub channel: Arc<str>,
     /// The channel's id.
     pub channel_id: ChannelId,
+    /// Whether `[discover]` has added the channel.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub discovered: bool,
     /// The worst condition of the channel and its lanes. Set when a report is made.
     #[serde(default)]
     pub condition: Condition,
@@ -133,6 +138,9 @@ pub struct ChannelStatus {
     /// started. At most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_values: Vec<UnknownValueStatus>,
+    /// The watchers whose events were delivered since the daemon started. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub watchers: Vec<WatcherStatus>,
     /// The lanes, in configuration order.
     pub lanes: Vec<LaneStatus>,
     /// Some of the members above under their former names.

@@ -32,6 +32,7 @@ use crate::read::intake::Intake;
 use crate::run::context::RunContext;
 use crate::status::deliveries::LateDelivery;
 use crate::status::reporter;
+use crate::status::watchers::watcher_of;
 use ledger::{Confirmed, Cursor, DeadLetterFacts};
 use net::Chain;
 use net::retry::Retry;
@@ -323,7 +324,14 @@ impl Lane {
         metrics.delivered(&self.settings.name, read, times);
         // If the clock was set back, the time since the read counts as zero.
         let waited = read.map(|read| read.elapsed().unwrap_or_default());
-        self.shared.channel.handle.board().hour.took(taken, waited);
+        let watcher = taken_ones.clone().next_back().and_then(|message| watcher_of(message.record()));
+        {
+            let mut board = self.shared.channel.handle.board();
+            board.hour.took(taken, waited);
+            if let Some((id, network)) = watcher {
+                board.watchers.note(id, network);
+            }
+        }
         let tail = &self.shared.channel.parts.handles.tail;
         tail.note(&self.settings.name, taken_ones.map(|message| (message, self.has_passed(message.offset()))));
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());

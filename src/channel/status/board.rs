@@ -15,6 +15,7 @@ use crate::status::deliveries::LateDeliveries;
 use crate::status::hour::Hour;
 use crate::status::newest::Newest;
 use crate::status::pace::{Pace, Progress, seconds_left};
+use crate::status::watchers::Watchers;
 use crate::status::{
     Activity, ChannelStatus, Condition, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus,
     StoredEvents,
@@ -45,6 +46,8 @@ pub struct Board {
     pub hour: Hour,
     /// The channel's late deliveries.
     pub late: LateDeliveries,
+    /// The watchers whose events were delivered.
+    pub watchers: Watchers,
     /// The status without the fields that [`Board::status`] fills in when it is called.
     pub(crate) status: ChannelStatus,
     pub(crate) newest: Newest,
@@ -117,6 +120,7 @@ impl Board {
             quarantine: StoredEvents::of(ledger.quarantine_room(), QUARANTINE),
             dead_letters: StoredEvents::of(ledger.dead_letter_room(), DEAD_LETTERS),
             pending_full,
+            watchers: self.watchers.statuses(),
             unanswered_seconds: self.silence().map(|silence| silence.as_secs()),
             lanes,
             former: FormerNames { processed: cursor, late: pending, late_error, late_full: pending_full },
