@@ -309,6 +309,19 @@ mod tests {
     }
 
     #[test]
+    fn a_401_says_whether_the_key_or_its_organization_is_unknown() {
+        for (body, advice) in [
+            (r#"{"type":"ORGANIZATION_NOT_FOUND"}"#, "does not know the organization of this key"),
+            (r#"{"type":"UNAUTHORIZED"}"#, "check api.api_key"),
+            ("<html>", "check api.api_key"),
+        ] {
+            let answer = ErrorResponse::read(401, body.as_bytes(), &[KEY]).0;
+            let said = ApiError::Refused(answer).to_string();
+            assert!(said.contains(advice), "{said}");
+        }
+    }
+
+    #[test]
     fn only_a_body_with_type_or_code_is_the_envelope() {
         for (body, is_envelope) in [
             (r#"{"type":"NOT_FOUND"}"#, true),

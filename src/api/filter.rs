@@ -160,3 +160,73 @@ const APPLIES_TO: [(&str, &[EventType]); 9] = [
     ("event_name", &[WatcherEvent]),
     ("service", &[WatcherEvent]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_filter_is_sent_by_its_exact_name_and_repeated_for_each_value() {
+        let ids = [Uuid::from_u128(1), Uuid::from_u128(2)];
+        let texts = |values: &[&str]| values.iter().map(|&value| value.to_owned()).collect();
+        let filter = Filter {
+            types: vec![WatcherEvent, WatcherStatus],
+            event_name: Some("Transfer".to_owned()),
+            addresses: texts(&["0x1", "0x2"]),
+            chain_selectors: vec![7, 8],
+            chain_environment: Some("testnet".to_owned()),
+            watcher_id: Some(ids[0]),
+            wallet_id: Some(ids[1]),
+            services: texts(&["a", "b"]),
+            statuses: texts(&["sent", "failed"]),
+            wallet_operation_id: Some("any".to_owned()),
+            operation_id: Some("op".to_owned()),
+            query_id: Some("q".to_owned()),
+            created: Created { gt: Some(1), gte: Some(2), lt: Some(3), lte: Some(4) },
+        };
+        let query: Vec<_> = filter.query().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let [watcher, wallet] = ids.map(|id| id.to_string());
+        let expected = format!(
+            "type=watcher.event&type=watcher.status&created.gt=1&created.gte=2&created.lt=3&created.lte=4&chain_selector=7&\
+             chain_selector=8&chain_environment=testnet&status=sent&status=failed&watcher_id={watcher}&wallet_id={wallet}&\
+             address=0x1&address=0x2&wallet_operation_id=any&operation_id=op&query_id=q&event_name=Transfer&service=a&service=b"
+        );
+        assert_eq!(query.join("&"), expected);
+    }
+
+    #[test]
+    fn a_filter_of_another_type_is_refused_before_it_is_sent() {
+        let check = |kind: &EventType, name: &str| {
+            let types = vec![kind.clone()];
+            let (id, text) = (Some(Uuid::from_u128(1)), Some("x".to_owned()));
+            let filter = match name {
+                "status" => Filter { statuses: vec!["x".to_owned()], ..Filter::default() },
+                "watcher_id" => Filter { watcher_id: id, ..Filter::default() },
+                "wallet_id" => Filter { wallet_id: id, ..Filter::default() },
+                "address" => Filter { addresses: vec!["0x1".to_owned()], ..Filter::default() },
+                "operation_id" => Filter { operation_id: text, ..Filter::default() },
+                "wallet_operation_id" => Filter { wallet_operation_id: text, ..Filter::default() },
+                "query_id" => Filter { query_id: text, ..Filter::default() },
+                "event_name" => Filter { event_name: text, ..Filter::default() },
+                _ => Filter { services: vec!["x".to_owned()], ..Filter::default() },
+            };
+            Filter { types, ..filter }.check().is_ok()
+        };
+        let all = [OperationStatus, QueryStatus, WatcherStatus, WalletStatus, WatcherEvent];
+        for (name, applies_to) in [
+            ("status", &[OperationStatus, QueryStatus, WatcherStatus, WalletStatus][..]),
+            ("watcher_id", &[WatcherEvent, WatcherStatus]),
+            ("wallet_id", &[WalletStatus]),
+            ("address", &[OperationStatus, WatcherEvent, WalletStatus]),
+            ("operation_id", &[OperationStatus]),
+            ("wallet_operation_id", &[OperationStatus]),
+            ("query_id", &[QueryStatus]),
+            ("event_name", &[WatcherEvent]),
+            ("service", &[WatcherEvent]),
+        ] {
+            for kind in &all {
+                assert_eq!(check(kind, name), applies_to.contains(kind), "{name} for {kind:?}");
+            }
+        }
+    }
+}

@@ -380,3 +380,26 @@ fn a_thousand_channels_are_accepted() {
     let config = load(&format!("{GOOD}{text}"), &[]).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.channels.len(), 1001);
 }
+
+#[test]
+fn the_published_production_values_are_the_defaults() {
+    let verifier = good(&[]).channels[0].verification.verifier.clone();
+    let signers = verifier.signers.addresses().iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    let published = [
+        "0xff9b062fccb2f042311343048b9518068370f837",
+        "0xe55fcaf921e76c6bbcf9415bba12b1236f07b0c3",
+        "0x4d6cfd44f94408a39fb1af94a53c107a730ba161",
+        "0xde5cd1dd4300a0b4854f8223add60d20e1dfe21b",
+        "0xf3baa9a99b5ad64f50779f449bac83baac8bfdb6",
+        "0xd7f22fb5382ff477d2ff5c702cab0ef8abf18233",
+        "0xcdf20f8ffd41b02c680988b20e68735cc8c1ca17",
+        "0x4d7d71c7e584cfa1f5c06275e5d283b9d3176924",
+        "0xedf4bc027a750d1a88b8ca3ec5e8a5506f6019be",
+        "0x4f99b550623e77b807df7cbed9c79d55e1163b48",
+    ];
+    assert_eq!((verifier.signers.required(), signers), (4, published.map(str::to_owned).into()));
+    let with_tenant = load(&with("verification", "tenant_id", "\"1\""), &[]).expect("the default tenant");
+    assert_eq!(with_tenant.channels[0].verification.verifier.workflow_owner, verifier.workflow_owner);
+    let other = load(&with("verification", "tenant_id", "\"3\""), &[]).expect("another tenant");
+    assert_ne!(other.channels[0].verification.verifier.workflow_owner, verifier.workflow_owner);
+}

@@ -134,6 +134,29 @@ fn the_contract_of_the_service_is_known() {
 }
 
 #[test]
+fn every_member_of_a_payload_is_known() {
+    let none: [&str; 0] = [];
+    for (kind, members) in [
+        (
+            "watcher.event",
+            "watcher_id chain_selector event_hash verifiable_event timestamp workflow_id workflow_execution_id",
+        ),
+        ("watcher.status", "status status_reason watcher_id chain_selector timestamp service workflow_id"),
+        ("wallet.status", "status status_reason wallet_id address chain_selector timestamp"),
+        ("operation.status", "status status_reason operation_id wallet_operation_id address chain_selector timestamp"),
+        ("operation.status", "digest transactions event_hash verifiable_event operation_writer_workflow_id"),
+        ("operation.status", "operation_writer_workflow_execution_id operation_status_workflow_id"),
+        ("operation.status", "operation_status_workflow_execution_id"),
+        ("query.status", "query_id status target chain_selector timestamp event_hash verifiable_result workflow_id"),
+        ("query.status", "workflow_execution_id"),
+    ] {
+        let members: Vec<_> = members.split(' ').map(|member| format!(r#""{member}":null"#)).collect();
+        let json = format!(r#"{{"headers":{{"type":"{kind}","offset":1}},"payload":{{{}}}}}"#, members.join(","));
+        assert_eq!(unknown(&json), none, "{json}");
+    }
+}
+
+#[test]
 fn an_unknown_value_is_short_and_printable() {
     let shown = |text: &str| UnknownValue::new(UnknownPart::Status, text).value;
     assert_eq!(&*shown("a\u{1b}[31m\n\u{7f}b"), r"a\u{1b}[31m\n\u{7f}b");
