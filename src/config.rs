@@ -49,6 +49,7 @@ pub use sources::environment::{FILE_VARIABLE, is_in_environment};
 pub use sources::files::{ConfigText, Files};
 pub use tables::api::Api;
 pub use tables::channel::Channel;
+pub use tables::discover::{ChannelPattern, Discover};
 pub use tables::sink::{Sink, SinkSettings};
 
 pub(crate) use edit::write_expect;
@@ -56,9 +57,10 @@ pub(crate) use effective::{Origin, Setting};
 pub(crate) use partial::{load_both_backends, load_listen, load_service, load_verifier, verification_from_flags};
 pub(crate) use reading::values::positive_duration;
 pub(crate) use sources::DEFAULTS;
+pub(crate) use tables::discover::channel_name;
 
 use reading::{Reader, Reported, Section, all, values};
-use tables::{channel, daemon, sink, state};
+use tables::{daemon, discover, sink, state};
 
 use ::ledger::store::StateSettings;
 use operator::{Changes, Difference, SignerNames};
@@ -88,7 +90,10 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// `[verification.signer_names]`: the displayed names of signers.
     pub signer_names: SignerNames,
-    /// `[channels.NAME]`, in the order of their names. At least one.
+    /// `[discover]`: the channels that are added while the daemon runs. `None` if none are added.
+    pub discover: Option<Discover>,
+    /// `[channels.NAME]` and the channels that `[discover]` has added, in the order of their names. At least one, unless
+    /// `[discover]` can add some.
     pub channels: Vec<Channel>,
     /// `[sinks.NAME]`, including sinks that no channel uses.
     pub sinks: BTreeMap<String, Sink>,
@@ -129,8 +134,14 @@ impl Config {
 
     /// Like [`load`](Self::load). Also returns each value in effect with its origin.
     pub(crate) fn load_with_settings(file: Option<&Path>) -> Result<(Self, Vec<Setting>), ConfigError> {
-        let (config, reader) = Self::checked(&ConfigText::read(file)?, std::env::vars_os())?;
-        Ok((config, effective::settings(&reader)))
+        Self::loaded_settings(&ConfigText::read(file)?)
+    }
+
+    fn loaded_settings(text: &ConfigText) -> Result<(Self, Vec<Setting>), ConfigError> {
+        let (config, reader) = Self::checked(text, std::env::vars_os())?;
+        let mut settings = effective::settings(&reader);
+        settings.extend(effective::of_discovered(&settings, &config.channels));
+        Ok((config, settings))
     }
 
     fn checked(
@@ -142,7 +153,8 @@ impl Config {
         reader.note_unknown();
         let mut config = reader.finish(config, false)?;
         config.notes = reader.notes.take();
-        let used: BTreeSet<_> = config.channels.iter().flat_map(|channel| &channel.sinks).collect();
+        let template = config.discover.as_ref().map(|discover| &discover.template);
+        let used: BTreeSet<_> = config.channels.iter().chain(template).flat_map(|channel| &channel.sinks).collect();
         let idle = config.sinks.keys().filter(|name| !used.contains(name));
         config.notes.extend(idle.map(|name| format!("sinks.{name}: no channel uses this sink")));
         Ok((config, reader))
@@ -159,10 +171,16 @@ impl Config {
             memory: daemon::read_memory(root),
             shutdown_grace: root.required("shutdown_grace", values::duration),
             signer_names: tables::verification::signer_names(root),
-            channels: Ok(channel::read_all(root)),
+            discover: discover::read(root),
+            channels: Ok(discover::read_channels(root, &discover, &state)),
             sinks: {
                 let is_shared = state.as_ref().is_ok_and(|state| state.database.is_some());
-                Ok(sink::read_all(root, channels.as_deref().unwrap_or_default(), is_shared))
+                let mut users = channels.clone().unwrap_or_default();
+                if let Ok(Some(Discover { template, .. })) = &discover {
+                    // Any number of channels can be added, so the template counts as several.
+                    users.extend([template.clone(), template.clone()]);
+                }
+                Ok(sink::read_all(root, &users, is_shared))
             },
             notes: Ok(Vec::new()),
         })
@@ -175,6 +193,7 @@ impl Config {
         }
         let others = [
             ("api", self.api != after.api),
+            ("discover", self.discover != after.discover),
             ("log", self.log != after.log),
             ("shutdown_grace", self.shutdown_grace != after.shutdown_grace),
         ];

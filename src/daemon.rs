@@ -27,16 +27,15 @@ use ledger::store::StateSettings;
 use ledger::{Ledgers, StateError};
 use net::shortage::{DescriptorLimits, Shortage};
 use operator::liveness::Liveness;
-use operator::{self, Listener, Operations, Reloading, Socket, Sources};
+use operator::{self, Discovery, Listener, Operations, Reloading, Socket, Sources};
 use telemetry::metrics::Metrics;
 use telemetry::{ALWAYS, Logs};
 
 pub(crate) mod assembly;
+mod background;
 mod catch_up;
-mod keys;
 pub(crate) mod membership;
 mod opening;
-mod progress;
 mod reading;
 mod reload;
 pub(crate) mod signals;
@@ -49,6 +48,7 @@ pub(crate) use signals::{Signal, Signals};
 pub(crate) use supervisor::EndReason;
 
 use assembly::{AssemblyError, Sinks};
+use background::{discovery, keys, names, progress};
 use membership::Sharing;
 use reading::{Reading, Rejections};
 use supervisor::Supervisor;
@@ -160,6 +160,11 @@ struct Daemon {
     /// The data from which operators' requests are answered. A reload replaces the configured parts.
     sources: Sources,
     operations: watch::Sender<Arc<Operations>>,
+    /// The client of the background tasks.
+    background: watch::Sender<Client>,
+    /// How the organization's channels are found, and the last outcome.
+    discovery: watch::Sender<Option<discovery::Plan>>,
+    discovered: watch::Sender<Discovery>,
     /// Requests of `channeld reload`.
     reloads: mpsc::Receiver<Reloading>,
     signals: Signals,
@@ -198,7 +203,11 @@ impl Daemon {
         let stop = CancellationToken::new();
         let (asks, reloads) = mpsc::channel(1);
         let cluster = sharing.as_ref().map(|sharing| sharing.peers.clone());
-        let operations = watch::Sender::new(Arc::new(assembly::operations(config, &client, &parts, asks, cluster)));
+        let discovered = watch::Sender::new(Discovery::default());
+        let operations = assembly::operations(config, &client, &parts, asks, discovered.subscribe(), cluster);
+        let operations = watch::Sender::new(Arc::new(operations));
+        let background = watch::Sender::new(names::counted(&client, &parts.handles));
+        let discovery = watch::Sender::new(discovery::Plan::of(config, &background.borrow()));
         let liveness = Liveness::new(processors, writes);
         Ok(Self {
             file,
@@ -215,6 +224,9 @@ impl Daemon {
             notifier: Arc::new(Notifier::from_environment()),
             sources: Sources { liveness, operations: operations.subscribe(), metrics },
             operations,
+            background,
+            discovery,
+            discovered,
             reloads,
             signals,
             reading: None,
@@ -232,6 +244,9 @@ impl Daemon {
         watched.spawn(progress::tell(self.sources.operations.clone()));
         watched.spawn(operator::note_minutes(self.sources.operations.clone()));
         watched.spawn(keys::report(self.sources.operations.clone()));
+        watched.spawn(names::networks(self.background.subscribe()));
+        watched.spawn(names::watchers(self.background.subscribe(), self.sources.operations.clone()));
+        watched.spawn(discovery::run(self.discovery.subscribe(), self.discovered.clone()));
         if let Some(sharing) = &self.sharing {
             watched.spawn(membership::share_turns(sharing.peers.seen.clone(), self.parts.handles.turns.clone()));
         }
@@ -239,9 +254,14 @@ impl Daemon {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.notifier.enter(Phase::Running);
         let mut stopping = None;
-        let operations = self.operations.subscribe();
-        let mut catching_up =
-            Box::pin(async { if until_caught_up { catch_up::wait(operations).await } else { pending().await } });
+        let (mut operations, discovers) = (self.operations.subscribe(), self.loaded.config.discover.is_some());
+        let mut catching_up = Box::pin(async {
+            if !until_caught_up {
+                pending::<()>().await;
+            }
+            let has_list = discovery::first_look(discovers, &mut operations).await;
+            catch_up::wait(operations).await && has_list
+        });
         // Until every sink has caught up, the end of the daemon means that the command has not reached its goal.
         let mut missed = until_caught_up.then_some(EndReason::NotCaughtUp);
         loop {
@@ -308,6 +328,7 @@ impl Daemon {
         let sharing = self.sharing.as_ref();
         let is_here = |channel: &&Arc<Channel>| sharing.is_none_or(|it| it.work.contains(&channel.identity.id));
         let wanted: Vec<_> = self.channels.iter().filter(is_here).cloned().collect();
+        self.supervisor.may_grow = self.loaded.config.discover.is_some();
         self.supervisor.follow(&wanted, self.loaded.config.shutdown_grace);
     }
 }

@@ -46,6 +46,11 @@ impl ListedChannel {
     pub fn id(&self) -> ChannelId {
         ChannelId(self.channel_id)
     }
+
+    /// Whether the organization has archived the channel, or is archiving it.
+    pub fn is_archived(&self) -> bool {
+        matches!(self.status.as_deref(), Some("archived" | "archiving"))
+    }
 }
 
 #[derive(Deserialize)]

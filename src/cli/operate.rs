@@ -103,7 +103,7 @@ impl Operator {
             recent: Arc::default(),
             daemon: None,
             api_keys: None,
-            rejected_config: None,
+            discovery: None,
             cluster,
             channels: configured(&self.config.channels).into(),
         }

@@ -13,6 +13,7 @@ use url::Url;
 
 use super::key::Key;
 use super::reading::{KeyUse, Reader};
+use super::tables::channel::Channel;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Setting {
@@ -36,6 +37,8 @@ pub(crate) enum Origin {
     Default,
     /// The operator's file, and the line, from 1.
     File { file: PathBuf, line: Option<usize> },
+    /// `[discover]` has added the channel.
+    Discovered,
     /// The environment variable with this name.
     Environment { variable: String },
 }
@@ -58,6 +61,24 @@ pub(super) fn settings(reader: &Reader) -> Vec<Setting> {
         Some(Setting { key: key.to_string(), value, hidden, origin, inherits })
     };
     lookups.keys.iter().filter_map(setting).collect()
+}
+
+/// Returns the settings of the channels that `[discover]` has added. `settings` are the other settings, from which they follow.
+pub(super) fn of_discovered(settings: &[Setting], channels: &[Channel]) -> Vec<Setting> {
+    let mut found = Vec::new();
+    let shared = |setting: &'_ Setting| setting.key.strip_prefix("discover.").map(str::to_owned);
+    for Channel { channel, .. } in channels.iter().filter(|channel| channel.discovered) {
+        let key = |name: &str| format!("channels.{}.{name}", channel.name);
+        let (value, hidden) = (Some(channel.id.to_string().into()), false);
+        found.push(Setting { key: key("id"), value, hidden, origin: Origin::Discovered, inherits: None });
+        for (setting, name) in settings.iter().filter_map(|setting| Some((setting, shared(setting)?))) {
+            if !["channels", "every"].contains(&&*name) {
+                let inherits = setting.inherits.as_ref().unwrap_or(&setting.key).clone();
+                found.push(Setting { key: key(&name), inherits: Some(inherits), ..setting.clone() });
+            }
+        }
+    }
+    found
 }
 
 /// Converts a value to JSON. A URL is shown without its query, which may contain a token.

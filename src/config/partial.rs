@@ -13,10 +13,10 @@ use super::reading::{Reader, Reported, Section, all};
 use super::sources::files::ConfigText;
 use super::sources::{Layer, defaults};
 use super::tables::api::Api;
-use super::tables::channel::{self, Channel};
+use super::tables::channel::Channel;
 use super::tables::daemon::{read_listen, read_log};
-use super::tables::state;
 use super::tables::verification::{Levels, signer_names};
+use super::tables::{discover, state};
 use ::ledger::store::{PostgresSettings, StateSettings};
 use operator::SignerNames;
 use proof::event::ChannelId;
@@ -33,7 +33,7 @@ pub struct LocalConfig {
     pub log: Log,
     /// `[verification.signer_names]`: the displayed names of signers.
     pub signer_names: SignerNames,
-    /// `[channels.NAME]`, in the order of their names.
+    /// `[channels.NAME]` and the channels that `[discover]` has added, in the order of their names.
     pub channels: Vec<Channel>,
 }
 
@@ -48,7 +48,7 @@ impl LocalConfig {
                 state: state::read(root),
                 log: read_log(root),
                 signer_names: signer_names(root),
-                channels: Ok(channel::read_all(root)),
+                channels: Ok(discover::read_channels(root, &discover::read(root), &state)),
             })
         })
     }
@@ -69,12 +69,19 @@ pub(crate) fn load_service(text: &ConfigText) -> Result<ServiceConfig, ConfigErr
     })
 }
 
-/// The names of the channels, by their ids. Channels without a valid id are left out.
+/// The names of the configured channels and of those that `[discover]` has added, by their ids. Channels without a valid id are left
+/// out.
 fn channel_names(root: &Section<'_>) -> Result<BTreeMap<ChannelId, String>, Reported> {
     let channels = root.section("channels");
     let id = |name: &str| channels.section(name).optional("id", |text| Ok(text.trim().parse().ok()));
     let named = |name: String| Some((id(&name).ok()???, name));
-    Ok(channels.names()?.into_iter().filter_map(named).collect())
+    let mut names: BTreeMap<_, _> = channels.names()?.into_iter().filter_map(named).collect();
+    if root.section("discover").is_set("channels") {
+        let all = discover::read_channels(root, &discover::read(root), &state::read(root));
+        let added = all.into_iter().filter(|channel| channel.discovered).map(|channel| channel.channel);
+        names.extend(added.map(|channel| (channel.id, channel.name.to_string())));
+    }
+    Ok(names)
 }
 
 /// Loads only `admin.listen`, the address of the health checks.
@@ -149,6 +156,7 @@ pub(crate) fn verification_from_flags<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tables::channel;
 
     #[test]
     fn a_problem_with_a_part_names_the_line() {
@@ -183,7 +191,7 @@ mod tests {
             let found = problems(names, (variable, "x"), read_listen);
             assert_eq!(found.iter().any(|found| found == key), is_of_listen, "{variable}: {found:?}");
             assert!(is_of_listen || found.is_empty(), "{variable}: {found:?}");
-            let found = problems(names, (variable, "x"), |root| Ok(channel::read_all(root)));
+            let found = problems(names, (variable, "x"), |root| Ok(channel::read_all(root, false)));
             assert_eq!(found.iter().any(|found| found == key), is_of_channels, "{variable}: {found:?}");
         }
     }

@@ -9,4 +9,4 @@ mod section;
 pub(super) mod values;
 
 pub(super) use reader::{KeyUse, Reader, Reading, Reported, all};
-pub(super) use section::Section;
+pub(super) use section::{NAME_LIMIT, Section};

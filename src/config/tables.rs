@@ -3,6 +3,7 @@
 pub(super) mod api;
 pub(super) mod channel;
 pub(super) mod daemon;
+pub(super) mod discover;
 mod filter;
 mod server;
 pub(super) mod sink;

@@ -65,6 +65,9 @@ impl DaemonConnection {
 
     pub(super) async fn report(&self) -> Result<Arc<Report>, String> {
         let report = self.ask(&GetStatus { here: false }).await.map(Arc::new);
+        if let Ok(report) = &report {
+            record::learn_networks(report.networks.iter().map(|(selector, name)| (*selector, name.as_str())));
+        }
         *lock(&self.last_report) = Some((Instant::now(), report.as_ref().ok().cloned()));
         report
     }

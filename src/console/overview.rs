@@ -180,6 +180,8 @@ pub(crate) fn channel(
             }
             @if let Some(activity) = activity(known) { p.sub { (text(&activity)) } }
             @if let Some(owner) = owner { p.sub.owner { "Runs in instance " (text(owner)) } }
+            @if known.discovered { p.sub { "Added automatically ([discover])." } }
+            @if known.watchers.iter().any(|watcher| watcher.name.is_some()) { p.sub { "Watchers: " (text(&watchers(known))) } }
             (paused(known.paused))
             @if let Some(problem) = known.activity.problem() { (trouble(problem)) }
             @if let Some(problem) = &known.pending_error { p.sub { "Pending proofs: " } (trouble(problem)) }
@@ -196,6 +198,15 @@ pub(crate) fn channel(
             (table(&format!("Sinks of channel {name}"), "lanes", &columns, lanes))
         }
     }
+}
+
+/// The watchers of a channel that have names, each with its network.
+fn watchers(known: &ChannelStatus) -> String {
+    let named = known.watchers.iter().filter_map(|watcher| {
+        let network = watcher.network.as_ref().map(|network| format!(" ({network})"));
+        Some(format!("{}{}", watcher.name.as_ref()?, network.unwrap_or_default()))
+    });
+    named.collect::<Vec<_>>().join(", ")
 }
 
 fn pause(channel: &str, sink: Option<&str>, paused: Option<Pause>) -> Markup {

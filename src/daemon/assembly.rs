@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use crate::config::{self, Config};
 use api::Client;
 use channel::{Channel, LaneSettings, Settings, SharedParts};
 use cluster::Peers;
-use operator::{ApiKeys, Operations, Process, Reloads};
+use operator::{ApiKeys, Discovery, Operations, Process, Reloads};
 use sink::{OpenFiles, Sink, SinkError};
 use telemetry::metrics::Metrics;
 
@@ -46,6 +47,7 @@ pub(crate) fn operations(
     client: &Client,
     parts: &SharedParts,
     reloads: Reloads,
+    discovery: watch::Receiver<Discovery>,
     cluster: Option<Peers>,
 ) -> Operations {
     let process = Process { pid: std::process::id(), started: Timestamp::now() };
@@ -56,7 +58,7 @@ pub(crate) fn operations(
         recent: parts.recent.clone(),
         daemon: Some((process, reloads)),
         api_keys: Some(api_keys(config, client)),
-        rejected_config: None,
+        discovery: Some(discovery),
         cluster,
         channels: config.channels.iter().map(config::Channel::for_operator).collect(),
     }

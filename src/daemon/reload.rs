@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
+use super::background::{discovery, names};
 use super::reading::Reading;
 use super::systemd::Phase;
 use super::{Daemon, StartError, assembly};
@@ -145,7 +146,11 @@ impl Daemon {
         self.operations
             .send_modify(|now| *now = Arc::new(Operations { channels: configured, api_keys, ..(**now).clone() }));
         self.parts.metrics.config_in_force();
-        (self.loaded, self.client, self.sinks) = (loaded, client, sinks);
+        if self.client != client {
+            self.background.send_replace(names::counted(&client, &self.parts.handles));
+        }
+        self.discovery.send_replace(discovery::Plan::of(config, &self.background.borrow()));
+        (self.loaded, self.client, self.sinks, self.complaint) = (loaded, client, sinks, None);
         self.follow(channels);
         Ok(changes)
     }

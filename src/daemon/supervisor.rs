@@ -73,6 +73,8 @@ pub(crate) struct Supervisor {
     tasks: Tasks<StartedChannel>,
     /// How many channels the last list contained.
     wanted: usize,
+    /// Whether channels can be added without an operator. The supervisor then waits for them if no channel is left.
+    pub(crate) may_grow: bool,
     grace: Duration,
     outcome: Option<EndReason>,
     stop: CancellationToken,
@@ -106,7 +108,7 @@ impl Supervisor {
     /// Creates a supervisor without channels. It runs until `stop` is canceled.
     pub(crate) fn new(stop: &CancellationToken) -> Self {
         let (stop, grace) = (stop.child_token(), Duration::ZERO);
-        Self { tasks: Tasks::new(stop.clone()), wanted: 0, grace, outcome: None, stop, deadline: None }
+        Self { tasks: Tasks::new(stop.clone()), wanted: 0, may_grow: false, grace, outcome: None, stop, deadline: None }
     }
 
     /// Starts the channels that are new in the list, changes the running channels, and ends the others. A channel that has
@@ -148,7 +150,8 @@ impl Supervisor {
     pub(crate) async fn ended(&mut self) -> EndReason {
         let stop = self.stop.clone();
         loop {
-            if self.tasks.running().next().is_none() && (self.wanted > 0 || stop.is_cancelled()) {
+            let may_end = stop.is_cancelled() || (self.wanted > 0 && !self.may_grow);
+            if may_end && self.tasks.running().next().is_none() {
                 let by_itself = if stop.is_cancelled() { EndReason::Drained } else { EndReason::AllGone };
                 return self.outcome.unwrap_or(by_itself);
             }

@@ -25,6 +25,7 @@ use proof::event::ChannelId;
 
 mod copy;
 mod directory;
+pub mod discovered;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod settings;

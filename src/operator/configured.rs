@@ -18,6 +18,8 @@ pub type SignerNames = BTreeMap<Address, String>;
 pub struct ConfiguredChannel {
     /// The name and id of the channel.
     pub channel: ChannelRef,
+    /// Whether `[discover]` has added the channel.
+    pub discovered: bool,
     /// Its sinks, in the order of the configuration.
     pub sinks: Vec<Arc<str>>,
     /// Verifies the channel's events.
@@ -101,7 +103,8 @@ mod tests {
 
     fn known(name: &str, id: &str, owner: u8) -> ConfiguredChannel {
         let channel = ChannelRef { name: name.into(), id: id.parse().unwrap() };
-        ConfiguredChannel { channel, sinks: Vec::new(), verifier: verified(owner), expect: Arc::default() }
+        let (sinks, expect) = (Vec::new(), Arc::default());
+        ConfiguredChannel { channel, discovered: false, sinks, verifier: verified(owner), expect }
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub use operations::hour::note_minutes;
 pub use operations::{Operations, Process};
 pub use report::Report;
 pub use report::api_keys::{ApiKeyStatus, ApiKeys, expires_soon};
+pub use report::discovery::Discovery;
 pub use report::instances::{ChannelOwner, Cluster, InstanceStatus};
 pub use report::not_ready::{NotReady, NotReadyKind};
 pub use report::rejected_config::RejectedConfig;

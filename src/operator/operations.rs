@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use crate::api::{ChannelEntry, DeadLetter, GetAccounts, GetJourney, Journey, Refusal};
 use crate::configured::{ConfiguredChannel, by_id, find};
 use crate::report::api_keys::ApiKeys;
-use crate::report::rejected_config::RejectedConfig;
+use crate::report::discovery::Discovery;
 use channel::{Accounts, Handles, LeasedChannel, RecentEvents};
 use cluster::Peers;
 use ledger::{CommitError, Ledger, Ledgers, StateError};
@@ -64,8 +65,8 @@ pub struct Operations {
     pub daemon: Option<(Process, Reloads)>,
     /// The API keys of the daemon. `None` if no daemon runs.
     pub api_keys: Option<ApiKeys>,
-    /// Why the configuration that was read last was rejected. `None` if it is in force.
-    pub rejected_config: Option<RejectedConfig>,
+    /// The last answer to the request for the service's list of channels. `None` if no daemon runs.
+    pub discovery: Option<watch::Receiver<Discovery>>,
     /// The instances that share the channels. `None` with one instance.
     pub cluster: Option<Peers>,
     /// The configured channels.

@@ -1,5 +1,6 @@
 //! The current status of the daemon, its channels and their lanes. `channeld status` prints it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
@@ -18,6 +19,7 @@ use record::ChannelRef;
 
 pub(crate) mod api_keys;
 mod condition;
+pub(crate) mod discovery;
 pub(crate) mod instances;
 pub(crate) mod not_ready;
 mod reasons;
@@ -78,6 +80,9 @@ pub struct Report {
     /// Why the latest heartbeat failed. `instances` is then out of date. `None` if the heartbeat succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_error: Option<String>,
+    /// The names of the networks that only the service's list contains, by chain selector.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub networks: BTreeMap<u64, String>,
     /// The channels in the order of their names.
     pub channels: Vec<ChannelStatus>,
 }
@@ -164,6 +169,9 @@ impl Operations {
             duplicates.push(in_another);
         }
         shared_proofs::report(&self.channels, duplicates, &mut channels);
+        for (status, known) in channels.iter_mut().zip(&*self.channels) {
+            status.discovered = known.discovered;
+        }
         let mut report = Report {
             version: self.version.clone(),
             daemon: self.daemon.as_ref().map(|(process, _)| *process),
@@ -171,8 +179,10 @@ impl Operations {
             lost: self.ledgers.store.lost(),
             state_early_ack: self.ledgers.store.early_ack(),
             memory_bytes: self.handles.memory.held(),
-            warnings: self.rejected_config.iter().map(RejectedConfig::warning).collect(),
-            rejected_config: self.rejected_config.clone(),
+            networks: record::learned_networks()
+                .into_iter()
+                .map(|(selector, name)| (selector, name.to_owned()))
+                .collect(),
             channels,
             ..Report::default()
         };
@@ -180,6 +190,8 @@ impl Operations {
             (report.api_keys, report.api_key_expires) = (keys.statuses(), keys.expires);
             report.warnings.extend(api_keys::warnings(&report.api_keys, keys.expires, Timestamp::now()));
         }
+        let discovery = self.discovery.as_ref().and_then(|discovery| discovery.borrow().warning());
+        report.warnings.extend(discovery);
         let mut of_cluster = Vec::new();
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
             report.instances = instances(&seen, peers.membership.me(), &self.channels);

@@ -35,7 +35,7 @@ static DAEMON: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
         recent: Arc::default(),
         daemon: None,
         api_keys: None,
-        rejected_config: None,
+        discovery: None,
         cluster: None,
         channels: Arc::default(),
     };

@@ -3,6 +3,7 @@
 mod health;
 mod logs;
 mod metrics;
+mod names;
 mod probes;
 mod progress;
 mod screen;

@@ -22,7 +22,7 @@ use ledger::{Ledger, Quarantined};
 use net::retry::RetryPolicy;
 use net::tasks::lock;
 use operator::liveness::Liveness;
-use operator::{Socket, Sources};
+use operator::{Discovery, Socket, Sources};
 use proof::event::Offset;
 use record::{Message, Readable, rfc3339};
 use simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
@@ -131,7 +131,8 @@ async fn in_a_browser(
 ) -> Result<Infallible, StartError> {
     // The configuration of the demonstration never changes, so nothing receives reload requests.
     let (asks, _) = mpsc::channel(1);
-    let operations = watch::Sender::new(Arc::new(assembly::operations(config, client, parts, asks, None)));
+    let discovery = watch::Sender::new(Discovery::default()).subscribe();
+    let operations = watch::Sender::new(Arc::new(assembly::operations(config, client, parts, asks, discovery, None)));
     let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
     let sources =
         Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };

@@ -27,6 +27,8 @@ const START: &str = "must be \"earliest\", \"latest\", an offset (a whole number
 pub struct Channel {
     /// The channel's name in the configuration, and its id at the service. Both are unique.
     pub channel: ChannelRef,
+    /// Whether `[discover]` has added the channel. Otherwise the operator's files configure it.
+    pub discovered: bool,
     /// The names of the channel's sinks, in the operator's order: at least one, each defined, none twice.
     pub sinks: Vec<String>,
     /// Filters by the name of a sink. Each filter replaces the sink's own filter for this channel.
@@ -54,7 +56,7 @@ impl Channel {
             Start::Offset(offset) => json!(offset),
             Start::Time(time) => json!(time.to_string()),
         };
-        vec![
+        let mut shown = vec![
             ("name", json!(channel.name)),
             ("id", json!(channel.id)),
             ("start", start),
@@ -65,13 +67,16 @@ impl Channel {
             ("expect", json!(expect.collect::<BTreeMap<_, _>>())),
             ("unsigned", json!(<&str>::from(verification.unsigned))),
             ("ordering", json!(<&str>::from(verification.ordering))),
-        ]
+        ];
+        shown.extend(self.discovered.then_some(("discovered", json!(true))));
+        shown
     }
 
     /// Returns the part that the requests of operators need.
     pub fn for_operator(&self) -> ConfiguredChannel {
         ConfiguredChannel {
             channel: self.channel.clone(),
+            discovered: self.discovered,
             sinks: self.sinks.iter().map(|sink| sink.as_str().into()).collect(),
             verifier: (*self.verification.verifier).clone(),
             expect: self.verification.expect.clone(),
@@ -79,12 +84,16 @@ impl Channel {
     }
 }
 
-/// Reads every channel, in the order of their names. Channels with mistakes are left out.
-pub(crate) fn read_all(root: &Section<'_>) -> Vec<Channel> {
+/// Reads every configured channel, in the order of their names. Channels with mistakes are left out. If `may_be_empty` is not set,
+/// at least one channel must be configured.
+pub(crate) fn read_all(root: &Section<'_>, may_be_empty: bool) -> Vec<Channel> {
     let (channels, sinks) = (root.section("channels"), root.section("sinks").names().unwrap_or_default());
     let names = channels.names();
-    if names.as_ref().is_ok_and(Vec::is_empty) {
-        root.wrong("channels", "no channel is configured; add a [channels.NAME] table with its id and sinks");
+    if names.as_ref().is_ok_and(Vec::is_empty) && !may_be_empty {
+        root.wrong(
+            "channels",
+            "no channel is configured; add a [channels.NAME] table with its id and sinks, or set [discover]",
+        );
     }
     let names = names.unwrap_or_default();
     if names.is_empty() {
@@ -95,21 +104,30 @@ pub(crate) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     let read = |name: &String| {
         channels.check_name(name);
         let channel = channels.section(name);
-        read(&channel, &Levels::of(root, &channel), &sinks, &mut ids).ok()
+        let identity = read_id(&channel, &mut ids).map(|id| ChannelRef { name: name.as_str().into(), id });
+        read(&channel, &Levels::of(root, &channel), &sinks, identity).ok()
     };
     names.iter().filter_map(read).collect()
 }
 
-/// `ids` contains the ids of the previous channels, with their keys.
+/// Reads the settings that channels of `[discover]` have in common. Their name and id are placeholders.
+pub(crate) fn read_template(root: &Section<'_>, table: &Section<'_>) -> Result<Channel, Reported> {
+    let sinks = root.section("sinks").names()?;
+    let placeholder = ChannelRef { name: table.key.name().into(), id: ChannelId::default() };
+    let channel = read(table, &Levels::of(root, table), &sinks, Ok(placeholder))?;
+    Ok(Channel { discovered: true, ..channel })
+}
+
 fn read(
     table: &Section<'_>,
     levels: &Levels<'_>,
     defined: &[String],
-    ids: &mut BTreeMap<ChannelId, String>,
+    identity: Result<ChannelRef, Reported>,
 ) -> Result<Channel, Reported> {
     let verification = levels.read(read_expect(&table.section("expect")));
     all!(Channel {
-        channel: read_id(table, ids).map(|id| ChannelRef { name: table.key.name().into(), id }),
+        channel: identity,
+        discovered: Ok(false),
         sinks: read_sinks(table, defined),
         filters: sinks.as_ref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(&table.section("filters"), sinks)),
         start: read_start(table),
@@ -119,6 +137,7 @@ fn read(
     })
 }
 
+/// `ids` contains the ids of the previous channels, with their keys.
 fn read_id(channel: &Section<'_>, ids: &mut BTreeMap<ChannelId, String>) -> Result<ChannelId, Reported> {
     let id = channel.required("id", |text| {
         text.trim().parse().map_err(|_| "must be the channel's UUID as the service shows it".to_owned())

@@ -31,6 +31,10 @@ verification.org_id = "org_1"
 id = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 sinks = ["NAME-file", "NAME-webhook"]
 
+[discover]
+channels = "all"
+sinks = ["NAME-file", "NAME-webhook"]
+
 [sinks]
 NAME-stdout.type = "stdout"
 NAME-file = { type = "file", path = "/var/lib/channeld/events.jsonl" }

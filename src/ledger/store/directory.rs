@@ -25,6 +25,8 @@ pub(super) const MIRROR: &str = "cursors.json";
 /// The file name of a new mirror until it is complete and on disk. If the process is killed before that, the next write
 /// replaces this file.
 pub(super) const MIRROR_NEXT: &str = "cursors.json.new";
+pub(super) const DISCOVERED: &str = "discovered.json";
+pub(super) const DISCOVERED_NEXT: &str = "discovered.json.new";
 const USED: &str = "state.json";
 const USED_NEXT: &str = "state.json.new";
 const LOCK: &str = "lock";
@@ -231,7 +233,7 @@ fn check_all(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateErr
         let problem = format!("has mode {mode:04o}, but other users must have no access: {remedy}");
         return Err(unsafe_to_use(path, &problem));
     }
-    [LOCK, DATABASE, MIRROR, MIRROR_NEXT, USED, USED_NEXT]
+    [LOCK, DATABASE, MIRROR, MIRROR_NEXT, DISCOVERED, DISCOVERED_NEXT, USED, USED_NEXT]
         .iter()
         .try_for_each(|name| check_contents(&path.join(name), ours))
 }

@@ -42,6 +42,9 @@ pub(super) fn text(json: bool, report: &Report) -> String {
         lines.push(format!("instances: {}", report.instances.iter().map(instance).collect::<Vec<_>>().join(", ")));
         lines.extend(differences(&report.instances));
     }
+    let discovered = report.channels.iter().filter(|channel| channel.discovered).map(|channel| &*channel.channel);
+    let discovered: Vec<_> = discovered.collect();
+    lines.extend((!discovered.is_empty()).then(|| format!("discovered: {}", discovered.join(", "))));
     lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)).map(|line| styled(PASSING, &line)));
     for channel in &report.channels {
         let (name, pinned) = (&channel.channel, channel.pinned.join(", "));

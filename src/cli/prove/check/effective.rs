@@ -102,6 +102,7 @@ fn comment(Setting { origin, inherits, .. }: &Setting) -> String {
             let name = file.file_name().unwrap_or(file.as_os_str()).display();
             line.map_or(name.to_string(), |line| format!("{name}, line {line}"))
         }
+        Origin::Discovered => "discovered".to_owned(),
         Origin::Environment { variable } => variable.clone(),
     };
     printable(&match inherits {

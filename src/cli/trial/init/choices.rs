@@ -6,10 +6,8 @@ use uuid::Uuid;
 
 use crate::cli::context::CommandError;
 use crate::cli::verdict_line::printable;
+use crate::config;
 use api::ListedChannel;
-
-/// The longest name of a channel in the configuration.
-const NAME_LIMIT: usize = 64;
 
 /// The channels that the service lists. Empty if the list is not available.
 #[derive(Debug, Default)]
@@ -98,15 +96,12 @@ impl Choice {
 
 /// Makes a name for the configuration from the name that the service shows.
 fn unique_name(channel: &ListedChannel, taken: &mut BTreeSet<String>) -> String {
-    let words = channel.name.as_deref().unwrap_or_default().split(|c: char| !c.is_ascii_alphanumeric());
-    let joined = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-");
-    let base = if joined.is_empty() { "channel" } else { &joined };
-    let named = |end: &str| {
-        let start = &base[..base.len().min(NAME_LIMIT - end.len())];
-        format!("{}{end}", start.trim_end_matches('-'))
-    };
+    let text = channel.name.as_deref().unwrap_or_default();
     let ends = std::iter::once(String::new()).chain((2..).map(|number| format!("-{number}")));
-    let name = ends.map(|end| named(&end)).find(|name| !taken.contains(name)).expect("the numbers do not end");
+    let name = ends
+        .map(|end| config::channel_name(text, &end))
+        .find(|name| !taken.contains(name))
+        .expect("the numbers do not end");
     taken.insert(name.clone());
     name
 }

@@ -26,7 +26,7 @@ pub(crate) fn sources_of<const N: usize>(state: &std::path::Path, channels: [Con
         recent,
         daemon: None,
         api_keys: None,
-        rejected_config: None,
+        discovery: None,
         cluster: None,
         channels: channels.into(),
     };

@@ -92,6 +92,7 @@ fn report_of(channels: Vec<ChannelStatus>) -> Report {
         memory_bytes: 0,
         instances: Vec::new(),
         heartbeat_error: None,
+        networks: std::collections::BTreeMap::new(),
         channels,
     };
     report.assess(Vec::new());

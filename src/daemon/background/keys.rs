@@ -17,7 +17,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Logs each refusal of a key once, if there are several keys, and each expiry once. Never ends. The notes about the
 /// configuration have already reported a key that expires soon after the start.
-pub(super) async fn report(mut operations: watch::Receiver<Arc<Operations>>) {
+pub(in crate::daemon) async fn report(mut operations: watch::Receiver<Arc<Operations>>) {
     let Some(first) = operations.borrow().api_keys.clone() else { return };
     let (mut known, mut warned_of) = (Vec::new(), due(&first));
     let mut last = first.keys;

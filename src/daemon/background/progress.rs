@@ -30,7 +30,7 @@ const NAMED: usize = 5;
 const BAR: usize = 22;
 
 /// Logs the progress of the configured channels that are behind. Never ends.
-pub(super) async fn tell(operations: watch::Receiver<Arc<Operations>>) {
+pub(in crate::daemon) async fn tell(operations: watch::Receiver<Arc<Operations>>) {
     let mut look = interval_at(Instant::now() + EVERY, EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let with_bar = io::stderr().is_terminal();

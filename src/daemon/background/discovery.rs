@@ -1,0 +1,234 @@
+//! Adds channels of the organization while the daemon runs: `[discover]`.
+//!
+//! The service's list is read at the start, after each reload and then at intervals. New channels are written to
+//! `discovered.json` in the state directory. This file is one of the files of the configuration: the daemon notices its change as it
+//! notices the change of a secret, and adds the channels as a reload does.
+//!
+//! The channels are remembered, and not found again at each start, because the list can be unavailable at a start: the service does not
+//! answer, or the key has lost the scope for the list. The channels that were added before must still run then, because they have cursors,
+//! pending events and dead letters, and reading may need another scope. A file is enough even if instances share a database: each instance
+//! finds the same channels. An instance that starts without its file asks the service, without which it could read no channel.
+//!
+//! # Invariants
+//!
+//! * **Nothing is removed.** A channel that is no longer listed stays until the operator's configuration excludes it.
+//! * **Remembered before it runs.** A channel is added only after the file that contains it is on disk.
+//! * **No channel waits for the list.** An error is reported, and everything else continues.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use crate::config::{ChannelPattern, Config};
+use api::{ApiError, Client, ListedChannel};
+use ledger::StateError;
+use ledger::store::discovered::{self, DiscoveredChannel};
+use net::Chain;
+use net::retry::{Retry, RetryPolicy};
+use net::tasks::joined;
+use operator::{Discovery, Operations};
+use proof::event::ChannelId;
+use record::printable;
+use telemetry::ALWAYS;
+
+/// The largest number of channels that are remembered. Channels beyond this number are not added.
+const MAX_DISCOVERED: usize = 10_000;
+
+/// The settings in force.
+#[derive(Clone)]
+pub(in crate::daemon) struct Plan {
+    client: Client,
+    pattern: ChannelPattern,
+    every: Duration,
+    retry: RetryPolicy,
+    directory: PathBuf,
+    /// The channels that the operator's files configure.
+    configured: BTreeSet<ChannelId>,
+}
+
+/// Why no channel could be added.
+#[derive(Debug, thiserror::Error)]
+enum DiscoveryError {
+    #[error(transparent)]
+    List(#[from] ApiError),
+    #[error("the channels that were added before cannot be read")]
+    Read(#[from] std::io::Error),
+    #[error("the new channels cannot be remembered")]
+    Write(#[from] StateError),
+    #[error("more than {MAX_DISCOVERED} channels are selected: choose fewer with discover.channels")]
+    TooMany,
+}
+
+impl Plan {
+    /// Returns `None` if `[discover]` is not set.
+    pub(in crate::daemon) fn of(config: &Config, client: &Client) -> Option<Self> {
+        let discover = config.discover.as_ref()?;
+        let configured = config.channels.iter().filter(|channel| !channel.discovered);
+        Some(Self {
+            client: client.clone(),
+            pattern: discover.pattern.clone(),
+            every: discover.every,
+            retry: RetryPolicy { max_wait: discover.every, ..config.api.retry },
+            directory: config.state.path.clone(),
+            configured: configured.map(|channel| channel.channel.id).collect(),
+        })
+    }
+
+    /// Requests the list, and remembers the new channels. Returns every remembered channel that the configuration selects.
+    async fn look(&self) -> Result<BTreeSet<ChannelId>, DiscoveryError> {
+        let mut listed = self.client.channels().await?;
+        listed.retain(|channel| !channel.is_archived() && self.selects(channel.id(), channel.name.as_deref()));
+        // Channels can have the same name. All instances must find them in the same order, so that they give them the same names.
+        listed.sort_by_cached_key(|it| (it.created_at.as_ref().map(ToString::to_string), it.channel_id));
+        let directory = self.directory.clone();
+        let known = joined(spawn_blocking(move || remember(&directory, listed)).await).await?;
+        let selected = known.into_iter().filter(|known| self.selects(known.channel_id, known.name.as_deref()));
+        Ok(selected.map(|known| known.channel_id).collect())
+    }
+
+    fn selects(&self, id: ChannelId, name: Option<&str>) -> bool {
+        self.pattern.selects(name) && !self.configured.contains(&id)
+    }
+}
+
+/// Adds the listed channels to the file. Returns all channels in the file. Blocks.
+fn remember(directory: &Path, listed: Vec<ListedChannel>) -> Result<Vec<DiscoveredChannel>, DiscoveryError> {
+    let mut known = discovered::read(directory)?;
+    let ids: BTreeSet<_> = known.iter().map(|known| known.channel_id).collect();
+    let before = known.len();
+    let new = listed.into_iter().filter(|listed| !ids.contains(&listed.id()));
+    known.extend(new.map(|listed| DiscoveredChannel { channel_id: listed.id(), name: listed.name }));
+    if known.len() > MAX_DISCOVERED {
+        return Err(DiscoveryError::TooMany);
+    }
+    if known.len() > before {
+        discovered::write(directory, &known)?;
+    }
+    for DiscoveredChannel { channel_id, name } in &known[before..] {
+        let name = name.as_deref().map(printable);
+        let name = name.as_deref();
+        info!(target: ALWAYS, %channel_id, name, "a new channel of the organization was found: it is added");
+    }
+    Ok(known)
+}
+
+/// Asks for the list according to the newest plan, and reports the outcome. Ends when no plan can follow.
+pub(in crate::daemon) async fn run(mut plans: watch::Receiver<Option<Plan>>, outcome: watch::Sender<Discovery>) {
+    loop {
+        let plan = plans.borrow_and_update().clone();
+        let Some(plan) = plan else {
+            outcome.send_replace(Discovery::default());
+            if plans.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let mut retry = Retry::new(plan.retry);
+        loop {
+            let wait = match plan.look().await {
+                Ok(channels) => {
+                    retry.reset();
+                    report(&outcome, Ok(channels));
+                    plan.every
+                }
+                Err(error) => {
+                    let asked = if let DiscoveryError::List(error) = &error { error.retry_after() } else { None };
+                    report(&outcome, Err(&error));
+                    retry.next_wait(asked)
+                }
+            };
+            tokio::select! {
+                changed = plans.changed() => if changed.is_err() { return } else { break },
+                () = sleep(wait) => {}
+            }
+        }
+    }
+}
+
+/// Logs an error once, until it changes.
+fn report(outcome: &watch::Sender<Discovery>, looked: Result<BTreeSet<ChannelId>, &DiscoveryError>) {
+    outcome.send_modify(|now| {
+        now.has_asked = true;
+        match looked {
+            Ok(channels) => {
+                if now.error.take().is_some() {
+                    info!(target: ALWAYS, "the organization's channels can be listed again");
+                }
+                now.channels = channels;
+            }
+            Err(error) => {
+                let error = Chain(error).to_string();
+                if now.error.as_ref() != Some(&error) {
+                    warn!(target: ALWAYS, error, "the organization's channels cannot be listed: no new channel is added");
+                }
+                now.error = Some(error);
+            }
+        }
+    });
+}
+
+/// Waits until the first list was read and its channels are in force. Returns whether the list could be read. Returns at once if
+/// `[discover]` is not set.
+pub(in crate::daemon) async fn first_look(is_on: bool, operations: &mut watch::Receiver<Arc<Operations>>) -> bool {
+    let Some(mut discovery) = operations.borrow().discovery.clone().filter(|_| is_on) else { return true };
+    let Ok(first) = discovery.wait_for(|now| now.has_asked).await.map(|now| now.clone()) else { return true };
+    let has_all = |operations: &Arc<Operations>| {
+        let running: BTreeSet<_> = operations.channels.iter().map(|known| known.channel.id).collect();
+        first.channels.is_subset(&running)
+    };
+    first.error.is_none() && operations.wait_for(has_all).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn listed(number: u128, name: &str) -> ListedChannel {
+        let (channel_id, name) = (Uuid::from_u128(number), Some(name.to_owned()));
+        ListedChannel { channel_id, name, description: None, status: None, created_at: None }
+    }
+
+    fn known(directory: &Path) -> Vec<(u128, Option<String>)> {
+        let known = discovered::read(directory).unwrap().into_iter();
+        known.map(|known| (known.channel_id.0.as_u128(), known.name)).collect()
+    }
+
+    #[test]
+    fn found_channels_are_remembered_with_their_first_name_and_none_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        remember(directory.path(), vec![listed(2, "b"), listed(1, "a")]).unwrap();
+        remember(directory.path(), vec![listed(2, "renamed"), listed(3, "c")]).unwrap();
+        remember(directory.path(), Vec::new()).unwrap();
+        let expected = [(2, "b"), (1, "a"), (3, "c")].map(|(id, name)| (id, Some(name.to_owned())));
+        assert_eq!(known(directory.path()), expected);
+    }
+
+    #[test]
+    fn too_many_channels_are_refused_and_nothing_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        remember(directory.path(), vec![listed(0, "a")]).unwrap();
+        let many = (1..=MAX_DISCOVERED as u128).map(|number| listed(number, "x")).collect();
+        assert!(matches!(remember(directory.path(), many), Err(DiscoveryError::TooMany)));
+        assert_eq!(known(directory.path()).len(), 1);
+    }
+
+    #[test]
+    fn an_error_is_shown_until_the_list_can_be_read() {
+        let outcome = watch::Sender::new(Discovery::default());
+        let channels = BTreeSet::from([ChannelId(Uuid::from_u128(1))]);
+        report(&outcome, Ok(channels.clone()));
+        report(&outcome, Err(&DiscoveryError::TooMany));
+        let now = outcome.borrow().clone();
+        assert_eq!((now.has_asked, &now.channels), (true, &channels), "an error removes no channel");
+        assert!(now.error.unwrap().contains("discover.channels"));
+        report(&outcome, Ok(channels));
+        assert_eq!(outcome.borrow().error, None);
+    }
+}
