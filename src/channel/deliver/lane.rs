@@ -36,7 +36,7 @@ use crate::status::watchers::watcher_of;
 use ledger::{Confirmed, Cursor, DeadLetterFacts};
 use net::Chain;
 use net::retry::Retry;
-use proof::event::Offset;
+use proof::event::{EventType, Offset};
 use record::Message;
 use sink::{Delivery, LaneRef, SinkError, Undelivered};
 use telemetry::trace::{ChildSpan, Trace, TraceId};
@@ -324,7 +324,8 @@ impl Lane {
         metrics.delivered(&self.settings.name, read, times);
         // If the clock was set back, the time since the read counts as zero.
         let waited = read.map(|read| read.elapsed().unwrap_or_default());
-        let watcher = taken_ones.clone().next_back().and_then(|message| watcher_of(message.record()));
+        let is_watched = |message: &&Message| message.record().kind == EventType::WatcherEvent;
+        let watcher = taken_ones.clone().rev().find(is_watched).and_then(|message| watcher_of(message.record()));
         {
             let mut board = self.shared.channel.handle.board();
             board.hour.took(taken, waited);

@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! * **Bounded** by [`MAX_WATCHERS`].
-//! * **A sample.** Only one event of each delivery is examined, because each event would have to be parsed once more. A watcher whose
-//!   events occur repeatedly is found soon.
+//! * **A sample.** Only the last watcher event of each delivery is examined, because each event would have to be parsed once more. A
+//!   watcher whose events occur repeatedly is found soon.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
