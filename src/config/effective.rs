@@ -66,16 +66,15 @@ pub(super) fn settings(reader: &Reader) -> Vec<Setting> {
 /// Returns the settings of the channels that `[discover]` has added. `settings` are the other settings, from which they follow.
 pub(super) fn of_discovered(settings: &[Setting], channels: &[Channel]) -> Vec<Setting> {
     let mut found = Vec::new();
-    let shared = |setting: &'_ Setting| setting.key.strip_prefix("discover.").map(str::to_owned);
+    let shared = settings.iter().filter_map(|setting| Some((setting, setting.key.strip_prefix("discover.")?)));
+    let shared: Vec<_> = shared.filter(|(_, name)| !["channels", "every"].contains(name)).collect();
     for Channel { channel, .. } in channels.iter().filter(|channel| channel.discovered) {
         let key = |name: &str| format!("channels.{}.{name}", channel.name);
         let (value, hidden) = (Some(channel.id.to_string().into()), false);
         found.push(Setting { key: key("id"), value, hidden, origin: Origin::Discovered, inherits: None });
-        for (setting, name) in settings.iter().filter_map(|setting| Some((setting, shared(setting)?))) {
-            if !["channels", "every"].contains(&&*name) {
-                let inherits = setting.inherits.as_ref().unwrap_or(&setting.key).clone();
-                found.push(Setting { key: key(&name), inherits: Some(inherits), ..setting.clone() });
-            }
+        for &(setting, name) in &shared {
+            let inherits = setting.inherits.as_ref().unwrap_or(&setting.key).clone();
+            found.push(Setting { key: key(name), inherits: Some(inherits), ..setting.clone() });
         }
     }
     found

@@ -37,6 +37,38 @@ async fn two_instances_share_the_channels_and_one_takes_over_when_the_other_is_k
 }
 
 #[tokio::test]
+async fn each_instance_discovers_the_same_channels_and_one_of_them_runs_each() {
+    let Some(database) = Database::new().await else { return };
+    let (simulator, receiver) = (service(CHANNELS, 5).await, Receiver::start().await);
+    (2..CHANNELS).for_each(|channel| simulator.set_listed(channel, false));
+    let [one, other] = ["a", "b"].map(|name| {
+        let mut setup = instance(name, &simulator, &database, &receiver);
+        setup.remove("channels");
+        setup.set("discover.channels", "all");
+        setup.set("discover.sinks", vec!["hook"]);
+        setup.set("discover.every", "1s");
+        setup
+    });
+    let (mut daemon, second) = (one.start(), other.start());
+    let shares = "select count(*) from channeld.channels where owner is not null group by owner";
+    until(&database, "the listed channels are shared evenly", shares, &[1, 1]).await;
+    (2..CHANNELS).for_each(|channel| simulator.set_listed(channel, true));
+    until(&database, "the new channels are shared evenly", shares, &[2, 2]).await;
+    let name = |channel: usize| format!("simulated-channel-{channel}");
+    let has_all = |channel| offsets(&receiver, &name(channel)) == deliverable(&simulator, channel);
+    daemon.until("each event arrives once", |_| (0..CHANNELS).all(has_all)).await;
+    for setup in [&one, &other] {
+        until_status(setup, "the instances agree", |status| {
+            let channels = status["channels"].as_array().unwrap();
+            status["ready"] == true && channels.len() == CHANNELS && channels.iter().all(|it| it["discovered"] == true)
+        })
+        .await;
+    }
+    daemon.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test]
 async fn two_instances_share_the_rate_of_requests() {
     const RATE: u64 = 10;
     let Some(database) = Database::new().await else { return };
