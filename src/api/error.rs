@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use super::account::AccountName;
 use net::http::SetupError;
 use proof::event::{UnknownPart, UnknownValue};
 use serde_json::Value;
@@ -102,6 +103,8 @@ pub struct ErrorResponse {
     pub message: Option<Box<str>>,
     /// The envelope's `type`, if this version does not know it.
     pub unknown_type: Option<UnknownValue>,
+    /// The account whose key was sent.
+    pub account: AccountName,
     /// The resource for which the key lacks the scope. Set only for a 403 of the service itself.
     pub resource: Option<Resource>,
 }
@@ -151,6 +154,7 @@ impl ErrorResponse {
             unknown_type: kind.map(|kind| UnknownValue::new(UnknownPart::ErrorType, &kind)),
             code: field("code", MAX_CODE).or_else(|| field("type", MAX_CODE)),
             message: field("message", MAX_MESSAGE),
+            account: AccountName::default(),
             resource: None,
         };
         (answer, ["type", "code"].iter().any(|name| envelope.get(name).is_some_and(Value::is_string)))
@@ -161,7 +165,7 @@ impl ErrorResponse {
             (401, Some("ORGANIZATION_NOT_FOUND"), _) => {
                 "; the service does not know the organization of this key: ask the service's operator".into()
             }
-            (401, _, _) => "; check api.api_key".into(),
+            (401, _, _) => format!("; check {}.api_key", self.account).into(),
             (403, _, Some(resource)) => format!(
                 "; the key lacks the scope {}: ask the service's operator to add the scope, or use a key that has it",
                 resource.scope()
@@ -262,8 +266,9 @@ mod tests {
     #[test]
     fn a_partial_unknown_or_missing_envelope_is_accepted() {
         for body in ["", "<html>", "{", "[]", "7", r#"{"code":7,"message":null}"#, r#"{"code":" "}"#] {
-            let bare = ErrorResponse { status: 503, code: None, message: None, unknown_type: None, resource: None };
-            assert_eq!(ErrorResponse::read(503, body.as_bytes(), &[KEY]).0, bare, "{body}");
+            let (answer, _) = ErrorResponse::read(503, body.as_bytes(), &[KEY]);
+            assert_eq!((answer.status, answer.code, answer.message), (503, None, None), "{body}");
+            assert_eq!((answer.unknown_type, answer.resource), (None, None), "{body}");
         }
     }
 

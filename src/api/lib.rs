@@ -14,7 +14,7 @@
 //! * **Bytes are preserved.** A [`RawEvent`] contains the service's original bytes, whether they are valid UTF-8 or
 //!   not.
 //! * **In turn.** Each request waits for its turn: see [`turns`](net::turns). A 429 makes the requests of all clients wait
-//!   whose [`Caller`]s belong together.
+//!   whose [`Caller`]s belong together: these are the clients of one account.
 //! * **No retries.** The caller waits and retries. The variants of [`ApiError`] state the next step. The exception is a
 //!   refused key: the request is repeated with the next of the [`Keys`] at once.
 //!
@@ -38,6 +38,7 @@ use net::secret::Secret;
 use net::turns::Caller;
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 
+mod account;
 mod buffers;
 mod channel_list;
 mod error;
@@ -52,6 +53,7 @@ mod tests;
 mod transport;
 pub mod windows;
 
+pub use account::AccountName;
 pub use channel_list::ListedChannel;
 pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, Resource, SettingsError, TransientError};
 pub use filter::{Created, Filter};
@@ -69,6 +71,8 @@ pub const SMALLEST_PAGE: u16 = 3;
 /// The connection settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
+    /// The account. Errors name its table.
+    pub account: AccountName,
     /// `http` or `https`, with the version segment at its end (`…/v1`). A trailing slash is ignored.
     pub base_url: Url,
     /// The API keys in the form that the service issued, in the order of their use. At least one, and at most
@@ -107,6 +111,16 @@ impl PartialEq for Client {
 }
 
 impl Client {
+    /// Whether this is a client with these settings.
+    pub fn has(&self, settings: &Settings) -> bool {
+        *self.settings == *settings
+    }
+
+    /// The account of this client.
+    pub fn account(&self) -> &AccountName {
+        &self.settings.account
+    }
+
     /// The keys of this client.
     pub fn keys(&self) -> &Arc<Keys> {
         &self.keys

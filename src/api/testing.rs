@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinHandle};
 use url::Url;
 
-use crate::{Client, Settings};
+use crate::{AccountName, Client, Settings};
 use net::secret::Secret;
 use net::tasks::lock;
 
@@ -73,6 +73,7 @@ impl Scripted {
     /// The settings of [`client`](Self::client).
     pub fn settings(&self) -> Settings {
         Settings {
+            account: AccountName::default(),
             base_url: self.base_url.clone(),
             api_keys: vec![Secret::new(KEY)],
             connect_timeout: Duration::from_secs(5),

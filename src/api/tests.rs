@@ -401,9 +401,18 @@ async fn a_non_http_server_is_reported() {
 
 #[tokio::test]
 async fn no_connection_and_no_answer_are_transient() {
-    let settings = |address: SocketAddr| Settings {
-        base_url: format!("http://{address}").parse().unwrap(),
-        api_key: Secret::new(KEY),
+    let service = Scripted::start(|_| unreachable!()).await;
+    let gone = service.settings();
+    drop(service);
+    tokio::task::yield_now().await;
+    let error = Client::new(gone).unwrap().health().await.unwrap_err();
+    assert_eq!(error.kind(), "transient", "{}", said(&error));
+
+    let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let settings = Settings {
+        account: AccountName::default(),
+        base_url: format!("http://{}", silent.local_addr().unwrap()).parse().unwrap(),
+        api_keys: vec![Secret::new(KEY)],
         connect_timeout: Duration::from_secs(5),
         request_timeout: Duration::from_millis(100),
     };
@@ -432,11 +441,14 @@ async fn one_connection_serves_many_requests() {
         }
     };
     let second = Duration::from_secs(1);
-    let settings =
-        Settings { base_url, api_keys: vec![Secret::new(KEY)], connect_timeout: second, request_timeout: 5 * second };
+    let (account, api_keys) = (AccountName::default(), vec![Secret::new(KEY)]);
+    let settings = Settings { account, base_url, api_keys, connect_timeout: second, request_timeout: 5 * second };
     let client = Client::new(settings).unwrap();
+    // A client of another account uses the same connection.
+    let other = AccountName::new("fund");
+    let other = client.beside(Settings { account: other, ..(*client.settings).clone() }).unwrap();
     let asking = async {
-        for _ in 0..3 {
+        for client in [&client, &client, &other] {
             assert_eq!(client.clone().poll(channel(), None, 1).await.unwrap_err().kind(), "channel-gone");
         }
     };
@@ -469,8 +481,8 @@ async fn a_watcher_is_its_status_and_its_bytes() {
 fn impossible_settings_are_refused() {
     let with = |base_url: &str, api_key: &str| {
         let (api_keys, timeout) = (vec![Secret::new(api_key)], Duration::from_secs(1));
-        let base_url = base_url.parse().unwrap();
-        Client::new(Settings { base_url, api_keys, connect_timeout: timeout, request_timeout: timeout })
+        let (account, base_url) = (AccountName::default(), base_url.parse().unwrap());
+        Client::new(Settings { account, base_url, api_keys, connect_timeout: timeout, request_timeout: timeout })
     };
     for url in
         ["ftp://host/v1", "data:x", "http://me@host/v1", "http://:pw@host/v1", "http://host/?a", "http://host/#a"]

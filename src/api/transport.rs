@@ -11,9 +11,10 @@ use rustls::InvalidMessage;
 use tokio::task::yield_now;
 use url::Url;
 
+use super::buffers::Buffers;
 use super::error::{ApiError, ErrorResponse, InvalidResponse, MAX_ENVELOPE, Resource, SettingsError, TransientError};
 use super::keys::Keys;
-use super::{Client, MAX_BODY, Settings};
+use super::{AccountName, Client, MAX_BODY, Settings};
 use net::http;
 use net::memory::Reserved;
 
@@ -25,17 +26,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// requests are running. HTTP/2 needs one connection.
 const KEPT_CONNECTIONS: usize = 16;
 
-/// A 404 that does not come from the service.
-const NOT_THE_SERVICE: &str = "HTTP 404, and not from the service itself: is api.base_url correct, and does it end with the version (such as /v1)?";
-
-/// A 400 that does not come from the service, for example from a port that requires TLS.
-const NOT_HTTP: &str = "not from the service itself: should api.base_url begin with https://?";
-
-const NO_TLS: &str = "the server there does not use TLS: should api.base_url begin with http://, or is the port wrong?";
-
-const TLS: &str =
-    "the server there does not use plain HTTP: should api.base_url begin with https://, or is the port wrong?";
-
 /// After this many bytes of a body, other tasks get a turn. Decompressing this many bytes takes less than a millisecond.
 const GIVE_WAY: usize = 256 << 10;
 
@@ -44,21 +34,36 @@ impl Client {
     ///
     /// # Errors
     /// [`SettingsError`] if the settings could never work.
-    pub fn new(mut settings: Settings) -> Result<Self, SettingsError> {
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        Self::over(settings, |settings| Ok((connections(settings)?, Arc::default())))
+    }
+
+    /// A client of another account, which shares the buffers of this client. If the settings [suit](Self::suits) this client, it
+    /// also shares the connections and the TLS settings. Sends nothing to the service yet.
+    ///
+    /// # Errors
+    /// [`SettingsError`] if the settings could never work.
+    pub fn beside(&self, settings: Settings) -> Result<Self, SettingsError> {
+        Self::over(settings, |settings| {
+            let http = if self.suits(settings) { self.http.clone() } else { connections(settings)? };
+            Ok((http, self.buffers.clone()))
+        })
+    }
+
+    /// Whether a client with these settings can share the connections of this client.
+    pub fn suits(&self, settings: &Settings) -> bool {
+        let reach = |of: &Settings| (of.base_url.scheme() == "https", of.connect_timeout, of.request_timeout);
+        reach(settings) == reach(&self.settings)
+    }
+
+    fn over(
+        mut settings: Settings,
+        open: impl FnOnce(&Settings) -> Result<(reqwest::Client, Arc<Buffers>), SettingsError>,
+    ) -> Result<Self, SettingsError> {
         let keys = Arc::new(Keys::new(&settings.api_keys)?);
         settings.base_url = base(settings.base_url)?;
-        let http = http::client_for(&settings.base_url)
-            .map_err(SettingsError::Tls)?
-            .connect_timeout(settings.connect_timeout)
-            .timeout(settings.request_timeout)
-            .pool_max_idle_per_host(KEPT_CONNECTIONS)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .http2_keep_alive_timeout(KEEP_ALIVE)
-            .gzip(true)
-            .build()
-            .map_err(SettingsError::Http)?;
-        let (settings, buffers) = (Arc::new(settings), Arc::default());
-        let (memory, turns) = (Arc::default(), Arc::default());
+        let (http, buffers) = open(&settings)?;
+        let (settings, memory, turns) = (Arc::new(settings), Arc::default(), Arc::default());
         Ok(Self { http, settings, keys, max_body: MAX_BODY, buffers, memory, turns })
     }
 
@@ -135,7 +140,7 @@ impl Client {
     /// Waits for a turn, and sends the request as it is.
     pub(super) async fn ask_without_key(&self, request: RequestBuilder) -> Result<Response, ApiError> {
         let turn = self.turns.turn().await;
-        let response = request.send().await.map_err(broken)?;
+        let response = request.send().await.map_err(|error| broken(error, self.account()))?;
         match response.status().as_u16() {
             429 => self.turns.refused(turn, http::retry_after(response.headers())),
             _ => self.turns.accepted(turn),
@@ -157,19 +162,30 @@ impl Client {
         // The status counts even if the body cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE, self.memory.exceed(0)).await.unwrap_or_default();
         let (mut answer, is_envelope) = ErrorResponse::read(status, &said, &self.keys.secrets());
+        let account = self.account();
+        answer.account = account.clone();
         answer.resource = Some(Resource::of(response.url().path())).filter(|_| status == 403 && is_envelope);
         if status == 400 && !is_envelope && self.settings.base_url.scheme() == "http" {
-            answer.message.get_or_insert_with(|| NOT_HTTP.into());
+            answer.message.get_or_insert_with(|| {
+                // The server may be a port that requires TLS.
+                format!("not from the service itself: should {account}.base_url begin with https://?").into()
+            });
         }
         Err(match status {
             404 if is_envelope => missing(answer),
-            404 => InvalidResponse(NOT_THE_SERVICE.into()).into(),
+            404 => InvalidResponse(
+                format!(
+                    "HTTP 404, and not from the service itself: is {account}.base_url correct, and does it end with the version (such as /v1)?"
+                )
+                .into(),
+            )
+            .into(),
             429 => ApiError::RateLimited { retry_after },
             400..=499 => ApiError::Refused(answer),
             500..=599 => ApiError::Transient(TransientError::Status { answer, retry_after }),
             300..=399 => InvalidResponse(
                 format!(
-                    "the service answered with a redirect (HTTP {status}), which is never followed: is api.base_url correct?"
+                    "the service answered with a redirect (HTTP {status}), which is never followed: is {account}.base_url correct?"
                 )
                 .into(),
             )
@@ -186,7 +202,7 @@ impl Client {
     async fn body(&self, response: &mut Response, bound: usize, reserved: Reserved) -> Result<Bytes, ApiError> {
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
         let mut body = self.buffers.body(announced.min(bound), reserved)?;
-        while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| broken(error, self.account()))? {
             if chunk.len() > bound - body.bytes.len() {
                 return Err(ApiError::TooLong { bytes: bound });
             }
@@ -218,7 +234,21 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
     Ok(url)
 }
 
-fn broken(error: reqwest::Error) -> ApiError {
+/// Opens nothing yet.
+fn connections(settings: &Settings) -> Result<reqwest::Client, SettingsError> {
+    http::client_for(&settings.base_url)
+        .map_err(SettingsError::Tls)?
+        .connect_timeout(settings.connect_timeout)
+        .timeout(settings.request_timeout)
+        .pool_max_idle_per_host(KEPT_CONNECTIONS)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .http2_keep_alive_timeout(KEEP_ALIVE)
+        .gzip(true)
+        .build()
+        .map_err(SettingsError::Http)
+}
+
+fn broken(error: reqwest::Error, account: &AccountName) -> ApiError {
     // The message omits the address: the operator knows it, and it would only hide the cause in a long line.
     let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
     let error = error.without_url();
@@ -226,10 +256,16 @@ fn broken(error: reqwest::Error) -> ApiError {
         return InvalidResponse("the answer could not be decompressed".into()).into();
     }
     if let Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) = http::find(&error) {
-        return InvalidResponse(NO_TLS.into()).into();
+        let why = format!(
+            "the server there does not use TLS: should {account}.base_url begin with http://, or is the port wrong?"
+        );
+        return InvalidResponse(why.into()).into();
     }
     if is_plain && http::find(&error).is_some_and(hyper::Error::is_parse) {
-        return InvalidResponse(TLS.into()).into();
+        let why = format!(
+            "the server there does not use plain HTTP: should {account}.base_url begin with https://, or is the port wrong?"
+        );
+        return InvalidResponse(why.into()).into();
     }
     ApiError::Transient(if error.is_timeout() {
         TransientError::Timeout

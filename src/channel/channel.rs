@@ -18,6 +18,7 @@ use sink::OpenFiles;
 use telemetry::metrics::{ChannelMetrics, Metrics};
 use telemetry::trace::Traces;
 
+pub(crate) mod account_turns;
 pub(crate) mod controls;
 pub(crate) mod settings;
 
@@ -56,7 +57,8 @@ impl Channel {
     pub fn new(settings: Settings, api: Client, lanes: Vec<LaneSettings>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
-        let (channel, api) = (settings.channel.id, api.counted_by(handle.memory.clone(), handle.turns.clone()));
+        let turns = handle.take_part_in(&parts.handles.turns.of(api.account()));
+        let (channel, api) = (settings.channel.id, api.counted_by(handle.memory.clone(), turns));
         let source = Arc::new(Service { api, channel, handle: handle.clone(), metrics: metrics.clone() });
         let plan = Plan { settings: Arc::new(settings), source, lanes };
         Self::with_plan(plan, handle, metrics, parts.clone())

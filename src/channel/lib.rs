@@ -49,6 +49,7 @@ mod run;
 mod status;
 mod verify;
 
+pub use channel::account_turns::AccountTurns;
 pub use channel::controls::{Handle, Handles, LeasedChannel};
 pub use channel::settings::{LaneSettings, Ordering, Settings, Start, UnsignedPolicy, Verification};
 pub use channel::{Channel, SharedParts};

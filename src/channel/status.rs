@@ -20,6 +20,7 @@ pub use condition::{Condition, Level};
 use crate::status::pace::Progress;
 use crate::status::watchers::WatcherStatus;
 use crate::verify::RejectionReason;
+use api::AccountName;
 use ledger::{Contradiction, Pause, Paused, Room};
 use proof::event::{ChannelId, Offset, UnknownPart};
 use proof::verify::Address;
@@ -51,9 +52,9 @@ pub struct ChannelStatus {
     pub channel: Arc<str>,
     /// The channel's id.
     pub channel_id: ChannelId,
-    /// Whether `[discover]` has added the channel.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub discovered: bool,
+    /// The account whose key reads the channel. Set when a report is made, and not shown for the default account.
+    #[serde(default, skip_serializing_if = "AccountName::is_default")]
+    pub account: AccountName,
     /// The worst condition of the channel and its lanes. Set when a report is made.
     #[serde(default)]
     pub condition: Condition,

@@ -187,6 +187,11 @@ impl Caller {
         Self { all, round: AtomicU64::new(0), waits: Mutex::default() }
     }
 
+    /// Whether the caller takes its turns from these.
+    pub fn is_of(&self, all: &Arc<Turns>) -> bool {
+        Arc::ptr_eq(&self.all, all)
+    }
+
     /// Waits for the caller's turn.
     ///
     /// # Cancellation

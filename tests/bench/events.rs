@@ -57,6 +57,7 @@ fn client(told: &Announcement) -> Client {
     let base_url = told.base_url.parse().expect("a URL");
     let settings = Settings {
         base_url,
+        account: api::AccountName::default(),
         api_keys: vec![Secret::new(&*told.api_key)],
         connect_timeout: patience,
         request_timeout: patience,

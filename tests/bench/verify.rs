@@ -54,6 +54,7 @@ async fn simulated(options: Options) -> (Vec<RawEvent>, Verifier) {
     let patience = Duration::from_secs(60);
     let client = Client::new(Settings {
         base_url: known.base_url.parse().expect("the simulator has an address"),
+        account: api::AccountName::default(),
         api_keys: vec![Secret::new(known.api_key.clone())],
         connect_timeout: patience,
         request_timeout: patience,

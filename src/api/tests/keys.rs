@@ -59,3 +59,20 @@ async fn a_403_names_the_scope_that_the_key_lacks() {
     let error = polled(403, "<html>blocked</html>").await.unwrap_err().to_string();
     assert!(error.contains("does a proxy in between refuse the request?") && !error.contains("scope"), "{error}");
 }
+
+#[tokio::test]
+async fn an_error_names_the_table_of_the_account() {
+    for (status, body, says) in [
+        (401, r#"{"type":"X"}"#, "; check accounts.fund.api_key"),
+        (404, "<html>", "is accounts.fund.base_url correct"),
+        (400, "<html>", "should accounts.fund.base_url begin with https://?"),
+    ] {
+        let service = answering(status, body).await;
+        let (keys, other) = (vec![Secret::new("another")], service.client());
+        let settings = Settings { account: AccountName::new("fund"), api_keys: keys, ..service.settings() };
+        let client = other.beside(settings).unwrap();
+        let error = client.poll(channel(), None, 1).await.unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+        assert_eq!(sent_keys(&service), ["Apikey another"]);
+    }
+}

@@ -11,10 +11,12 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use super::account_turns::AccountTurns;
 use crate::status::board::Board;
 use crate::status::deliveries::DeliveryTail;
 use crate::status::{Pauses, Problem};
 use crate::verify::recent::RecentEvents;
+use api::AccountName;
 use ledger::{Change, Commit, CommitError, LeasedLedger, LedgerAndProofs, Pause, SinkName};
 use net::memory::{ChannelMemory, Memory};
 use net::tasks::lock;
@@ -36,7 +38,7 @@ pub struct Handle {
     /// The memory account for the channel's pages and its events in progress.
     pub(crate) memory: Arc<ChannelMemory>,
     /// The turns of the channel's requests to the service.
-    pub(crate) turns: Arc<Caller>,
+    turns: Mutex<Arc<Caller>>,
 }
 
 /// A channel together with its lease, which this process has. The channel's task and operators' commands share this object.
@@ -52,7 +54,23 @@ pub struct LeasedChannel {
 
 impl Handle {
     pub(crate) fn of(memory: Arc<ChannelMemory>, turns: Arc<Caller>) -> Self {
-        Self { board: Mutex::new(Board::of(memory.clone(), turns.clone())), memory, turns, ..Self::default() }
+        let board = Mutex::new(Board::of(memory.clone(), turns.clone()));
+        Self { board, memory, turns: Mutex::new(turns), ..Self::default() }
+    }
+
+    /// Returns the turns of the channel's requests to the service.
+    pub(crate) fn turns(&self) -> Arc<Caller> {
+        lock(&self.turns).clone()
+    }
+
+    /// Takes part in the turns of an account, and leaves those of another account. Returns the turns of the channel.
+    pub(crate) fn take_part_in(&self, of_account: &Arc<Turns>) -> Arc<Caller> {
+        let mut turns = lock(&self.turns);
+        if !turns.is_of(of_account) {
+            *turns = Caller::of(of_account);
+            self.board().set_turns(turns.clone());
+        }
+        turns.clone()
     }
 
     /// Returns the channel's status board. The guard must not be kept across an await.
@@ -181,8 +199,8 @@ pub struct Handles {
     each: Mutex<HashMap<ChannelId, Arc<Handle>>>,
     /// The memory that all channels share.
     pub memory: Arc<Memory>,
-    /// The turns of the requests of all channels to the service.
-    pub turns: Arc<Turns>,
+    /// The turns of the requests to the service, for each account.
+    pub turns: Arc<AccountTurns>,
     /// The latest deliveries to the sinks of all channels.
     pub tail: Arc<DeliveryTail>,
 }
@@ -190,7 +208,9 @@ pub struct Handles {
 impl Handles {
     /// Returns the handle of a channel. Every call for the channel returns the same handle.
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
-        let new = || Arc::new(Handle::of(ChannelMemory::of(&self.memory), Caller::of(&self.turns)));
+        let new = || {
+            Arc::new(Handle::of(ChannelMemory::of(&self.memory), Caller::of(&self.turns.of(&AccountName::default()))))
+        };
         lock(&self.each).entry(channel).or_insert_with(new).clone()
     }
 }

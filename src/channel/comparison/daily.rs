@@ -110,8 +110,8 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
 /// because they concern past events.
 fn quiet(shared: &RunContext, read_plan: &ReadPlan) -> Arc<dyn Source> {
     let Some(client) = read_plan.source.client() else { return read_plan.source.clone() };
-    let Handle { memory, turns, .. } = &*shared.channel.handle;
-    let handle = Arc::new(Handle::of(memory.clone(), turns.clone()));
+    let own = &shared.channel.handle;
+    let handle = Arc::new(Handle::of(own.memory.clone(), own.turns()));
     let (channel, metrics) = (read_plan.settings.channel.id, shared.channel.metrics.clone());
     Arc::new(Service { api: client.clone(), channel, handle, metrics })
 }

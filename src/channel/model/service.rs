@@ -195,7 +195,9 @@ impl History {
 }
 
 fn error(fault: Fault) -> ApiError {
-    let answer = |status| ErrorResponse { status, code: None, message: None, unknown_type: None, resource: None };
+    let (code, message, unknown_type, resource, account) = <_>::default();
+    let answer = ErrorResponse { status: 0, code, message, unknown_type, resource, account };
+    let answer = |status| ErrorResponse { status, ..answer.clone() };
     match fault {
         Fault::NotFound => ApiError::NotFound(answer(404)),
         Fault::Refused => ApiError::Refused(answer(400)),

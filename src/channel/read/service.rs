@@ -37,7 +37,7 @@ impl Service {
         let began = Instant::now();
         let answer = request.await;
         // The wait for a turn is not part of the request.
-        let began = self.handle.turns.waited_until().map_or(began, |waited| began.max(waited));
+        let began = self.handle.turns().waited_until().map_or(began, |waited| began.max(waited));
         self.metrics.asked(endpoint, began.elapsed(), answer.as_ref().err().map(ApiError::kind));
         if let Some(unknown) = answer.as_ref().err().and_then(ApiError::unknown_type) {
             let reporter = UnknownReporter { handle: self.handle.clone(), metrics: self.metrics.clone() };

@@ -269,7 +269,7 @@ async fn a_channel_that_waits_for_memory_reports_it() {
 #[tokio::test(start_paused = true)]
 async fn a_channel_that_waits_for_its_turn_reports_it_and_the_service_is_not_silent() {
     let handles = Handles::default();
-    handles.turns.limit(Some(Rate { requests: 1, per: Duration::from_secs(3600) }));
+    handles.turns.of(&api::AccountName::default()).limit(Some(Rate { requests: 1, per: Duration::from_secs(3600) }));
     let [handle, other] = [7, 8].map(|id| handles.of(ChannelId(Uuid::from_u128(id))));
     let _on_board = RunOnBoard::begin(&handle, &"c".into());
     let status = || handle.board().status(&settings().channel, &[], &handle.pauses(), &Ledger::default());
@@ -278,8 +278,9 @@ async fn a_channel_that_waits_for_its_turn_reports_it_and_the_service_is_not_sil
     handle.board().begin_plan(&settings());
     handle.board().poll_begins(&long_ago);
     assert!(status().unanswered_seconds.is_some());
-    other.turns.turn().await;
-    let mut waiting = Box::pin(handle.turns.turn());
+    let [turns, others] = [&handle, &other].map(|handle| handle.turns());
+    others.turn().await;
+    let mut waiting = Box::pin(turns.turn());
     assert!(waiting.as_mut().now_or_never().is_none());
     assert_eq!((status().activity, status().unanswered_seconds), (Activity::AwaitingTurn, None));
     handle.board().report(Activity::Idle);

@@ -91,6 +91,11 @@ impl Board {
         Self { memory, turns, ..Self::default() }
     }
 
+    /// Replaces the turns, because the channel belongs to another account now.
+    pub(crate) fn set_turns(&mut self, turns: Arc<Caller>) {
+        self.turns = turns;
+    }
+
     /// Returns the channel's current status, with the lanes of these sinks. The durable facts are read from `ledger`.
     pub fn status(&self, channel: &ChannelRef, sinks: &[Arc<str>], pauses: &Pauses, ledger: &Ledger) -> ChannelStatus {
         let mut status = self.status.clone();

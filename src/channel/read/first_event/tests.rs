@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use api::{ErrorResponse, Page};
+use api::{AccountName, ErrorResponse, Page};
 use proof::event::EventId;
 
 const BEGIN: i64 = 1_700_000_000;
@@ -70,6 +70,7 @@ impl Source for Memory {
             code: None,
             message: None,
             unknown_type: None,
+            account: AccountName::default(),
             resource: None,
         }))
     }
