@@ -47,6 +47,7 @@ pub use problem::{ConfigError, Problem, built_without, not_built_in};
 pub use schema::schema;
 pub use sources::environment::{FILE_VARIABLE, is_in_environment};
 pub use sources::files::{ConfigText, Files};
+pub use tables::account::{Account, Accounts};
 pub use tables::api::Api;
 pub use tables::channel::Channel;
 pub use tables::discover::{ChannelPattern, Discover};
@@ -60,17 +61,22 @@ pub(crate) use sources::DEFAULTS;
 pub(crate) use tables::discover::channel_name;
 
 use reading::{Reader, Reported, Section, all, values};
-use tables::{daemon, discover, sink, state};
+use tables::{account, channel, daemon, sink, state};
 
 use ::ledger::store::StateSettings;
+use api::AccountName;
 use operator::{Changes, Difference, SignerNames};
+use proof::event::ChannelId;
 use telemetry::Log;
 use telemetry::trace::Otlp;
 
 /// All settings of the operator, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// `[api]`: the service.
+    /// `[api]` and `[accounts.NAME]`: the organizations at the service. The default account is in `[api]`; it is absent if it
+    /// has no key and no channel uses it.
+    pub accounts: Accounts,
+    /// `[api]`: how the channels of all accounts are read.
     pub api: Api,
     /// `[state]` and `[cluster]`: where the state of the channels is stored.
     pub state: StateSettings,
@@ -157,11 +163,15 @@ impl Config {
         let used: BTreeSet<_> = config.channels.iter().chain(template).flat_map(|channel| &channel.sinks).collect();
         let idle = config.sinks.keys().filter(|name| !used.contains(name));
         config.notes.extend(idle.map(|name| format!("sinks.{name}: no channel uses this sink")));
+        let used = config.accounts_in_use();
+        let idle = config.accounts.keys().filter(|name| !name.is_default() && !used.contains(name));
+        config.notes.extend(idle.map(|name| format!("{name}: no channel uses this account")));
         Ok((config, reader))
     }
 
     fn read(root: &Section<'_>) -> Result<Self, Reported> {
         all!(Self {
+            accounts: account::read_all(root),
             api: Api::read(&root.section("api")),
             state: state::read(root),
             listen: daemon::read_listen(root),
@@ -186,21 +196,35 @@ impl Config {
         })
     }
 
+    /// The accounts that channels use.
+    pub(crate) fn accounts_in_use(&self) -> BTreeSet<AccountName> {
+        self.channels.iter().map(|channel| channel.account.clone()).collect()
+    }
+
+    /// The account of a channel. A channel that is not configured belongs to the default account.
+    pub(crate) fn account_of(&self, channel: ChannelId) -> AccountName {
+        let configured = self.channels.iter().find(|configured| configured.channel.id == channel);
+        configured.map_or_else(AccountName::default, |configured| configured.account.clone())
+    }
+
+    /// The tables of `[api]` and the accounts that differ in another configuration.
+    fn changed_accounts(&self, after: &Self) -> BTreeSet<AccountName> {
+        let names = self.accounts.keys().chain(after.accounts.keys());
+        let changed = names.filter(|name| self.accounts.get(*name) != after.accounts.get(*name)).cloned();
+        changed.chain((self.api != after.api).then(AccountName::default)).collect()
+    }
+
     /// Returns the differences to another configuration.
     pub fn changes_to(&self, after: &Self) -> Changes {
         fn channels(config: &Config) -> BTreeMap<String, &Channel> {
             config.channels.iter().map(|channel| (channel.channel.name.to_string(), channel)).collect()
         }
-        let others = [
-            ("api", self.api != after.api),
-            ("discover", self.discover != after.discover),
-            ("log", self.log != after.log),
-            ("shutdown_grace", self.shutdown_grace != after.shutdown_grace),
-        ];
+        let others = [("log", self.log != after.log), ("shutdown_grace", self.shutdown_grace != after.shutdown_grace)];
+        let others = others.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name.to_owned());
         Changes {
             channels: difference(&channels(self), &channels(after)),
             sinks: difference(&self.sinks, &after.sinks),
-            others: others.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name.to_owned()).collect(),
+            others: self.changed_accounts(after).iter().map(ToString::to_string).chain(others).collect(),
             ..Changes::default()
         }
     }

@@ -21,7 +21,6 @@ use tracing::{info, warn};
 
 use crate::config::Loaded;
 use crate::version;
-use api::Client;
 use channel::{Channel, Processors, SharedParts};
 use ledger::store::StateSettings;
 use ledger::{Ledgers, StateError};
@@ -47,8 +46,7 @@ pub(crate) use assembly::StartError;
 pub(crate) use signals::{Signal, Signals};
 pub(crate) use supervisor::EndReason;
 
-use assembly::{AssemblyError, Sinks};
-use background::{discovery, keys, names, progress};
+use assembly::{AssemblyError, Clients, Sinks};
 use membership::Sharing;
 use reading::{Reading, Rejections};
 use supervisor::Supervisor;
@@ -144,8 +142,8 @@ struct Daemon {
     file: Option<PathBuf>,
     /// The configuration in force, and the text that it was read from.
     loaded: Loaded,
-    /// The client and the sinks that were built from the configuration in force.
-    client: Client,
+    /// The clients and the sinks that were built from the configuration in force.
+    clients: Clients,
     sinks: Sinks,
     parts: SharedParts,
     /// The configured channels.
@@ -199,20 +197,16 @@ impl Daemon {
             ledgers.store.clone().membership().map(|membership| Sharing::begin(membership, config.published()));
         let processors = Arc::<Processors>::default();
         let parts = SharedParts::new(ledgers, processors.clone(), metrics.clone(), traces);
-        let (client, sinks, channels) = assembly::assemble(config, None, &parts)?;
+        let (clients, sinks, channels) = assembly::assemble(config, None, &parts)?;
         let stop = CancellationToken::new();
         let (asks, reloads) = mpsc::channel(1);
         let cluster = sharing.as_ref().map(|sharing| sharing.peers.clone());
-        let discovered = watch::Sender::new(Discovery::default());
-        let operations = assembly::operations(config, &client, &parts, asks, discovered.subscribe(), cluster);
-        let operations = watch::Sender::new(Arc::new(operations));
-        let background = watch::Sender::new(names::counted(&client, &parts.handles));
-        let discovery = watch::Sender::new(discovery::Plan::of(config, &background.borrow()));
+        let operations = watch::Sender::new(Arc::new(assembly::operations(config, &clients, &parts, asks, cluster)));
         let liveness = Liveness::new(processors, writes);
         Ok(Self {
             file,
             loaded,
-            client,
+            clients,
             sinks,
             parts,
             channels,

@@ -11,11 +11,12 @@ use serde::Serialize;
 
 use crate::cli::terminal::json_for_stdout;
 use crate::config::{Channel, Config, ConfigError};
-use crate::daemon::assembly;
+use crate::daemon::assembly::{self, AssemblyError};
 use api::{ApiError, Client};
 use channel::ReadError;
 use net::Chain;
 use operator::{ConfiguredChannel, Refusal, SignerNames, find, names, verifier_of};
+use proof::event::ChannelId;
 use proof::verify::Verifier;
 use record::{ChannelRef, printable};
 
@@ -35,8 +36,8 @@ impl Context<'_> {
     /// Prepares access to a channel, which is given by its name or its id. Sends no request to the service.
     pub(super) fn connect(&self, name_or_id: &str) -> Result<Connection, CommandError> {
         let config = self.config()?;
-        let client = client(&config)?;
         let (channel, verifier) = verifier_of(&configured(&config.channels), name_or_id)?;
+        let client = client(&config, channel.id)?;
         Ok(Connection { client, channel, verifier, signer_names: config.signer_names })
     }
 
@@ -96,8 +97,15 @@ pub(super) struct Connection {
     pub(super) signer_names: SignerNames,
 }
 
-pub(super) fn client(config: &Config) -> Result<Client, CommandError> {
-    assembly::client(config).map_err(|error| CommandError(Exit::Config, Chain(&error).to_string()))
+/// The client of the channel's account. Channels that are not configured belong to the default account.
+pub(super) fn client(config: &Config, channel: ChannelId) -> Result<Client, CommandError> {
+    Ok(assembly::client_of(config, &config.account_of(channel))?)
+}
+
+impl From<AssemblyError> for CommandError {
+    fn from(error: AssemblyError) -> Self {
+        Self(Exit::Config, Chain(&error).to_string())
+    }
 }
 
 pub(super) fn configured(channels: &[Channel]) -> Vec<ConfiguredChannel> {

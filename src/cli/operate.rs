@@ -102,8 +102,7 @@ impl Operator {
             handles: Arc::default(),
             recent: Arc::default(),
             daemon: None,
-            api_keys: None,
-            discovery: None,
+            api_keys: Vec::new(),
             cluster,
             channels: configured(&self.config.channels).into(),
         }

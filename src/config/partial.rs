@@ -12,12 +12,13 @@ use super::problem::ConfigError;
 use super::reading::{Reader, Reported, Section, all};
 use super::sources::files::ConfigText;
 use super::sources::{Layer, defaults};
-use super::tables::api::Api;
-use super::tables::channel::Channel;
+use super::tables::account::{self, Account};
+use super::tables::channel::{self, Channel};
 use super::tables::daemon::{read_listen, read_log};
 use super::tables::verification::{Levels, signer_names};
 use super::tables::{discover, state};
 use ::ledger::store::{PostgresSettings, StateSettings};
+use api::AccountName;
 use operator::SignerNames;
 use proof::event::ChannelId;
 use proof::verify::Verifier;
@@ -56,16 +57,16 @@ impl LocalConfig {
 
 /// The settings for a command that asks the service about the organization.
 pub(crate) struct ServiceConfig {
-    /// `[api]`: the service.
-    pub(crate) api: Api,
+    /// The account whose channels are wanted.
+    pub(crate) account: Account,
     /// The names of the configured channels, by their ids.
     pub(crate) channels: BTreeMap<ChannelId, String>,
 }
 
-/// Loads `[api]` and the ids of the channels. No channel need be configured yet.
-pub(crate) fn load_service(text: &ConfigText) -> Result<ServiceConfig, ConfigError> {
+/// Loads an account and the ids of the channels. No channel need be configured yet.
+pub(crate) fn load_service(text: &ConfigText, account: &AccountName) -> Result<ServiceConfig, ConfigError> {
     read_part(text, std::env::vars_os(), |root| {
-        all!(ServiceConfig { api: Api::read(&root.section("api")), channels: channel_names(root) })
+        all!(ServiceConfig { account: account::read_one(root, account), channels: channel_names(root) })
     })
 }
 
@@ -94,21 +95,24 @@ pub(crate) fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, Postgr
     load_part(file, state::read_both)
 }
 
-/// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]` and
-/// each `[channels.NAME.verification]` are checked. Returns `None` if the channel does not exist.
+/// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]`, each
+/// account and each `[channels.NAME.verification]` are checked. Returns `None` if the channel does not exist.
 pub(crate) fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Option<Verifier>, ConfigError> {
     load_part(file, |root| {
         let channels = root.section("channels");
         let has_id = |name: &str, id| channels.section(name).optional("id", |text| Ok(text.trim() == id));
         let is_meant = |name: &&String| match channel {
             Some(channel) => *name == channel || matches!(has_id(name, channel), Ok(Some(true))),
-            None => channels.section(name).is_table("verification"),
+            None => {
+                let channel = channels.section(name);
+                channel.is_table("verification") || channel.contains("account")
+            }
         };
         let names = channels.names()?;
         let meant = names.iter().filter(is_meant);
-        let mut all: Vec<_> = meant.map(|name| Levels::of(root, &channels.section(name))).collect();
+        let mut all: Vec<_> = meant.map(|name| Levels::of_channel(root, &channels.section(name))).collect();
         if channel.is_none() && all.len() < names.len().max(1) {
-            all.push(Levels::of(root, root));
+            all.push(Levels::shared(root));
         }
         let mut common = None;
         for levels in all {
@@ -148,7 +152,7 @@ pub(crate) fn verification_from_flags<'a>(
     });
     let reader = Reader::new(given.fold(defaults(), Figment::merge));
     let root = Section::root(&reader);
-    let levels = Levels::of(&root, &root);
+    let levels = Levels::shared(&root);
     let verifier = levels.verifier().and_then(|verifier| verifier.ok_or_else(|| levels.without_owner()));
     reader.finish(verifier, true)
 }

@@ -32,7 +32,7 @@ const NAMED_BY_THE_OPERATOR: [&str; 7] = [
     "signer_names",
 ];
 
-/// The pattern for names of channels and sinks.
+/// The pattern for names of accounts, channels and sinks.
 const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?$";
 
 /// The placeholder for a name that the operator chooses.
@@ -115,7 +115,7 @@ impl DocumentedSettings {
 
     fn property(&self, path: &[&str], value: &Value) -> Value {
         let schema = match (path, value.as_object()) {
-            (["channels"], Some(channels)) => named(&self.property(&["channels", ANY], &channels[ANY])),
+            ([table @ ("accounts" | "channels")], Some(each)) => named(&self.property(&[table, ANY], &each[ANY])),
             (["sinks"], Some(sinks)) => named(&json!({"oneOf": self.sinks(sinks)})),
             ([.., "filters"], Some(_)) => json!({"type": "object", "additionalProperties": {"$ref": "#/$defs/filter"}}),
             ([.., "filter"], _) => return json!({"$ref": "#/$defs/filter"}),

@@ -1,5 +1,6 @@
 //! The tables of the configuration. Each file reads the keys of one or more tables into the settings of another module.
 
+pub(super) mod account;
 pub(super) mod api;
 pub(super) mod channel;
 pub(super) mod daemon;

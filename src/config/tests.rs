@@ -10,6 +10,7 @@ use super::*;
 use ::channel::{Ordering, Start, UnsignedPolicy};
 use ::sink::{Access, FileSettings};
 
+mod accounts;
 mod built_in;
 mod documents;
 mod effective;
@@ -277,7 +278,10 @@ fn a_problem_above_the_channels_is_reported_once() {
 fn unset_keys_have_their_defaults() {
     let config = load(GOOD, &[]).expect("valid");
     let channel = &config.channels[0];
-    assert_eq!(config.api.client.base_url.as_str(), "https://cre-connect.api.chain.link/v1");
+    assert_eq!(
+        config.accounts[&AccountName::default()].client.base_url.as_str(),
+        "https://cre-connect.api.chain.link/v1"
+    );
     assert_eq!((config.api.page_limit, config.api.idle_wait), (200, Duration::from_secs(5)));
     assert_eq!(config.listen.map(|listen| listen.to_string()).as_deref(), Some("127.0.0.1:9464"));
     assert_eq!((channel.start, &*channel.channel.name), (Start::Earliest, "a"));
@@ -298,7 +302,7 @@ fn values_are_read_in_every_accepted_notation() {
     ];
     let [base, admin, start, sinks, tenant] =
         cases.map(|(table, key, value)| load(&with(table, key, value), &[]).unwrap_or_else(|error| panic!("{error}")));
-    assert_eq!(base.api.client.base_url.as_str(), "http://localhost:8080/v1");
+    assert_eq!(base.accounts[&AccountName::default()].client.base_url.as_str(), "http://localhost:8080/v1");
     assert_eq!(admin.listen, None);
     assert_eq!(Some(start.channels[0].start), proof::event::Offset::new(15520).map(Start::Offset));
     assert_eq!(sinks.channels[0].sinks, ["hook", "out"]);

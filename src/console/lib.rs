@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -40,7 +41,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use tokio::net::TcpListener;
 
-use api::Client;
+use api::{AccountName, Client};
 use operator::server::serve;
 use operator::{ConfiguredChannel, SignerNames};
 
@@ -83,8 +84,8 @@ pub struct ConsoleSettings {
     pub channels: Vec<ConfiguredChannel>,
     /// The displayed names of signers.
     pub signer_names: SignerNames,
-    /// The client of the service.
-    pub client: Client,
+    /// The clients of the channels' accounts.
+    pub clients: BTreeMap<AccountName, Client>,
     /// The source of the events.
     pub source: EventSource,
 }
@@ -147,11 +148,11 @@ impl Console {
     /// # Errors
     /// [`ConsoleError`] if the console cannot listen on the address, or if the settings of the table cannot be used.
     pub async fn open(settings: ConsoleSettings) -> Result<Self, ConsoleError> {
-        let ConsoleSettings { listen, read_only, directory, who, channels, signer_names, client, source } = settings;
+        let ConsoleSettings { listen, read_only, directory, who, channels, signer_names, clients, source } = settings;
         let source = OpenSource::of(source).map_err(ConsoleError::Table)?;
         let (listener, address) = bind(listen).await?;
         let (daemon, access) = (DaemonConnection::new(directory, who), Access::new(address.port(), read_only));
-        let state = State { access, daemon, channels, client, source, signer_names };
+        let state = State { access, daemon, channels, clients, source, signer_names };
         Ok(Self { listener, address, state: Arc::new(state) })
     }
 

@@ -1,13 +1,13 @@
 //! Builds the running parts from a checked configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::config::{self, Config};
-use api::Client;
+use api::{AccountName, Client};
 use channel::{Channel, LaneSettings, Settings, SharedParts};
 use cluster::Peers;
 use operator::{ApiKeys, Discovery, Operations, Process, Reloads};
@@ -33,18 +33,49 @@ pub(crate) struct AssemblyError {
 /// The configured sinks, by name.
 pub(crate) type Sinks = BTreeMap<String, LaneSettings>;
 
-/// Returns the client of the configured service.
-pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
-    Client::new(config.api.client.clone()).map_err(|error| AssemblyError {
+/// The clients of the accounts.
+pub(crate) type Clients = BTreeMap<AccountName, Client>;
+
+/// Returns the clients of the accounts that channels use.
+pub(crate) fn clients(config: &Config) -> Result<Clients, AssemblyError> {
+    clients_of(config, &config.accounts_in_use(), &Clients::new())
+}
+
+/// Returns the client of one account.
+pub(crate) fn client_of(config: &Config, account: &AccountName) -> Result<Client, AssemblyError> {
+    let mut clients = clients_of(config, &BTreeSet::from([account.clone()]), &Clients::new())?;
+    clients.remove(account).ok_or_else(|| AssemblyError {
         what: "the client for the service could not be created".to_owned(),
-        source: error.into(),
+        source: format!("{account}.api_key is missing").into(),
     })
+}
+
+/// Returns the clients of these accounts. A client in `before` whose settings have not changed is kept. The clients share their
+/// connections as far as their settings allow.
+fn clients_of(config: &Config, wanted: &BTreeSet<AccountName>, before: &Clients) -> Result<Clients, AssemblyError> {
+    let mut clients = Clients::new();
+    for (name, account) in config.accounts.iter().filter(|(name, _)| wanted.contains(name)) {
+        let settings = account.client.clone();
+        let kept = before.get(name).filter(|client| client.has(&settings)).cloned();
+        let other = clients.values().find(|other| other.suits(&settings));
+        let client = match (kept, other) {
+            (Some(kept), _) => Ok(kept),
+            (None, Some(other)) => other.beside(settings),
+            (None, None) => Client::new(settings),
+        };
+        let client = client.map_err(|error| AssemblyError {
+            what: format!("the client for the service could not be created from {name}"),
+            source: error.into(),
+        })?;
+        clients.insert(name.clone(), client);
+    }
+    Ok(clients)
 }
 
 /// Returns the operations of this process. `reloads` receives the requests to read the configuration again.
 pub(crate) fn operations(
     config: &Config,
-    client: &Client,
+    clients: &Clients,
     parts: &SharedParts,
     reloads: Reloads,
     discovery: watch::Receiver<Discovery>,
@@ -57,28 +88,32 @@ pub(crate) fn operations(
         handles: parts.handles.clone(),
         recent: parts.recent.clone(),
         daemon: Some((process, reloads)),
-        api_keys: Some(api_keys(config, client)),
-        discovery: Some(discovery),
+        api_keys: api_keys(config, clients),
         cluster,
         channels: config.channels.iter().map(config::Channel::for_operator).collect(),
     }
 }
 
 /// Returns the API keys that the status shows.
-pub(super) fn api_keys(config: &Config, client: &Client) -> ApiKeys {
-    ApiKeys { keys: client.keys().clone(), expires: config.api.key_expires }
+pub(super) fn api_keys(config: &Config, clients: &Clients) -> Vec<ApiKeys> {
+    let of_account = |(account, client): (&AccountName, &Client)| {
+        let expires = config.accounts.get(account).and_then(|account| account.key_expires);
+        ApiKeys { account: account.clone(), keys: client.keys().clone(), expires }
+    };
+    clients.iter().map(of_account).collect()
 }
 
-/// Returns the client, and the configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not
-/// changed is kept from `before`. If the settings of the client have not changed, the client is kept, and its refused keys
+/// Returns the clients, and the configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not
+/// changed is kept from `before`. If the settings of a client have not changed, the client is kept, and its refused keys
 /// are tried again. The channels share the memory and the space for recent proofs.
 pub(super) fn assemble(
     config: &Config,
-    before: Option<(&Config, &Client, &Sinks)>,
+    before: Option<(&Config, &Clients, &Sinks)>,
     parts: &SharedParts,
-) -> Result<(Client, Sinks, Vec<Arc<Channel>>), AssemblyError> {
-    let kept = before.filter(|(before, ..)| before.api.client == config.api.client).map(|(_, client, _)| client);
-    let client = kept.cloned().map_or_else(|| client(config), Ok)?;
+) -> Result<(Clients, Sinks, Vec<Arc<Channel>>), AssemblyError> {
+    let (none, in_use) = (Clients::new(), config.accounts_in_use());
+    let known = before.map_or(&none, |(_, clients, _)| clients);
+    let clients = clients_of(config, &in_use, known)?;
     let mut sinks = Sinks::new();
     for (name, configured) in &config.sinks {
         let settings = &configured.settings;
@@ -93,16 +128,20 @@ pub(super) fn assemble(
         };
         sinks.insert(name.clone(), lane_settings(name, configured, sink));
     }
-    let channels = channels(config, &client, &sinks, parts);
+    let channels = channels(config, &clients, &sinks, parts);
     parts.recent.share_among(channels.len());
     parts.handles.memory.share_among(memory_for_events(config.memory, channels.len()), channels.len());
-    parts.handles.turns.limit(config.api.rate);
-    parts.handles.turns.first_pause(config.api.retry.wait);
-    if before.is_some() && kept.is_none() {
-        parts.handles.turns.forget_refusals();
+    for (account, client) in &clients {
+        let turns = parts.handles.turns.of(account);
+        turns.limit(config.accounts.get(account).and_then(|account| account.rate));
+        turns.first_pause(config.api.retry.wait);
+        if known.get(account).is_some_and(|known| known != client) {
+            turns.forget_refusals();
+        }
+        client.keys().forget_refusals();
     }
-    client.keys().forget_refusals();
-    Ok((client, sinks, channels))
+    parts.handles.turns.keep(&in_use);
+    Ok((clients, sinks, channels))
 }
 
 /// Returns the part of the memory limit that pages and events can use: what the channels themselves leave, but at least half.
@@ -135,14 +174,14 @@ fn filtered(channel: &config::Channel, lane_settings: LaneSettings) -> LaneSetti
 }
 
 /// Returns the configured channels, each with its lanes.
-pub(crate) fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &SharedParts) -> Vec<Arc<Channel>> {
+pub(crate) fn channels(config: &Config, clients: &Clients, sinks: &Sinks, parts: &SharedParts) -> Vec<Arc<Channel>> {
     let channel = |configured: &config::Channel| {
         let settings = settings(config, configured);
         let lanes = configured.sinks.iter().filter_map(|name| Some(filtered(configured, sinks.get(name)?.clone())));
         let lanes = lanes.collect();
-        Arc::new(Channel::new(settings, client.clone(), lanes, parts))
+        Some(Arc::new(Channel::new(settings, clients.get(&configured.account)?.clone(), lanes, parts)))
     };
-    config.channels.iter().map(channel).collect()
+    config.channels.iter().filter_map(channel).collect()
 }
 
 /// Returns the settings for reading a configured channel.

@@ -10,9 +10,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use channel::AccountTurns;
 use cluster::{ClusterState, Member, Peers};
 use ledger::store::shared::{Configured, Membership};
-use net::turns::Turns;
 use proof::event::ChannelId;
 
 /// How long leaving the group may take when the process ends.
@@ -68,8 +68,8 @@ pub(super) async fn changed(sharing: Option<&mut Sharing>) {
     pending::<()>().await;
 }
 
-/// Divides the rate of requests among the living instances. Ends when this instance has left the group.
-pub(super) async fn share_turns(mut seen: watch::Receiver<ClusterState>, turns: Arc<Turns>) {
+/// Divides the rate of requests of each account among the living instances. Ends when this instance has left the group.
+pub(super) async fn share_turns(mut seen: watch::Receiver<ClusterState>, turns: Arc<AccountTurns>) {
     loop {
         let instances = seen.borrow_and_update().view.instances.values().filter(|instance| instance.shares()).count();
         turns.share_among(instances);

@@ -128,8 +128,8 @@ impl Daemon {
     fn adopt(&mut self, loaded: Loaded) -> Result<Changes, StartError> {
         let (before, config) = (&self.loaded.config, &loaded.config);
         check_lasting(before, config)?;
-        let (client, sinks, channels) =
-            assembly::assemble(config, Some((before, &self.client, &self.sinks)), &self.parts)?;
+        let (clients, sinks, channels) =
+            assembly::assemble(config, Some((before, &self.clients, &self.sinks)), &self.parts)?;
         let warnings = warnings(before, config, &self.parts.handles);
         for warning in &warnings {
             warn!(target: ALWAYS, warning, "the new configuration rejects events that were verified recently");
@@ -142,15 +142,11 @@ impl Daemon {
         self.logs.set(&config.log);
         self.trace_export.follow(config.otlp.as_ref());
         let configured = config.channels.iter().map(Channel::for_operator).collect();
-        let api_keys = Some(assembly::api_keys(config, &client));
+        let api_keys = assembly::api_keys(config, &clients);
         self.operations
             .send_modify(|now| *now = Arc::new(Operations { channels: configured, api_keys, ..(**now).clone() }));
         self.parts.metrics.config_in_force();
-        if self.client != client {
-            self.background.send_replace(names::counted(&client, &self.parts.handles));
-        }
-        self.discovery.send_replace(discovery::Plan::of(config, &self.background.borrow()));
-        (self.loaded, self.client, self.sinks, self.complaint) = (loaded, client, sinks, None);
+        (self.loaded, self.clients, self.sinks, self.complaint) = (loaded, clients, sinks, None);
         self.follow(channels);
         Ok(changes)
     }

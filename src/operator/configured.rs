@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::Refusal;
+use api::AccountName;
 use channel::Expect;
 use proof::event::ChannelId;
 use proof::verify::{Address, Verifier};
@@ -18,8 +19,8 @@ pub type SignerNames = BTreeMap<Address, String>;
 pub struct ConfiguredChannel {
     /// The name and id of the channel.
     pub channel: ChannelRef,
-    /// Whether `[discover]` has added the channel.
-    pub discovered: bool,
+    /// The account whose key reads the channel.
+    pub account: AccountName,
     /// Its sinks, in the order of the configuration.
     pub sinks: Vec<Arc<str>>,
     /// Verifies the channel's events.
@@ -103,8 +104,8 @@ mod tests {
 
     fn known(name: &str, id: &str, owner: u8) -> ConfiguredChannel {
         let channel = ChannelRef { name: name.into(), id: id.parse().unwrap() };
-        let (sinks, expect) = (Vec::new(), Arc::default());
-        ConfiguredChannel { channel, discovered: false, sinks, verifier: verified(owner), expect }
+        let (account, sinks, expect) = <_>::default();
+        ConfiguredChannel { channel, account, sinks, verifier: verified(owner), expect }
     }
 
     #[test]

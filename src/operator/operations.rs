@@ -63,10 +63,8 @@ pub struct Operations {
     pub recent: Arc<RecentEvents>,
     /// The daemon's process, and the queue of its reload requests. `None` if no daemon runs.
     pub daemon: Option<(Process, Reloads)>,
-    /// The API keys of the daemon. `None` if no daemon runs.
-    pub api_keys: Option<ApiKeys>,
-    /// The last answer to the request for the service's list of channels. `None` if no daemon runs.
-    pub discovery: Option<watch::Receiver<Discovery>>,
+    /// The API keys of the daemon's accounts. Empty if no daemon runs.
+    pub api_keys: Vec<ApiKeys>,
     /// The instances that share the channels. `None` with one instance.
     pub cluster: Option<Peers>,
     /// The configured channels.

@@ -26,7 +26,7 @@ mod reasons;
 pub(crate) mod rejected_config;
 mod shared_proofs;
 
-use api_keys::ApiKeyStatus;
+use api_keys::{ApiKeyStatus, ApiKeys};
 use instances::{InstanceStatus, instances};
 use not_ready::{NotReady, NotReadyKind};
 use rejected_config::RejectedConfig;
@@ -62,13 +62,10 @@ pub struct Report {
     /// Problems that an operator must solve soon, one sentence each. They do not make the daemon unready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Why the configuration that this instance read last was rejected. `None` if it is in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rejected_config: Option<RejectedConfig>,
-    /// The API keys of this instance, in the order of their use.
+    /// The API keys of this instance, by account and in the order of their use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub api_keys: Vec<ApiKeyStatus>,
-    /// When the API key in use expires, if the operator has configured this.
+    /// When the first of the API keys in use expires, if the operator has configured this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_expires: Option<Timestamp>,
     /// The memory that pages, events in progress and queues use, as `limits.memory` counts it.
@@ -168,6 +165,9 @@ impl Operations {
                 .held_back(|digest| self.recent.shown_in(digest).filter(|original| original.channel_id != channel.id));
             duplicates.push(in_another);
         }
+        for (status, known) in channels.iter_mut().zip(&*self.channels) {
+            status.account = known.account.clone();
+        }
         shared_proofs::report(&self.channels, duplicates, &mut channels);
         for (status, known) in channels.iter_mut().zip(&*self.channels) {
             status.discovered = known.discovered;
@@ -186,12 +186,9 @@ impl Operations {
             channels,
             ..Report::default()
         };
-        if let Some(keys) = &self.api_keys {
-            (report.api_keys, report.api_key_expires) = (keys.statuses(), keys.expires);
-            report.warnings.extend(api_keys::warnings(&report.api_keys, keys.expires, Timestamp::now()));
-        }
-        let discovery = self.discovery.as_ref().and_then(|discovery| discovery.borrow().warning());
-        report.warnings.extend(discovery);
+        report.api_keys = self.api_keys.iter().flat_map(ApiKeys::statuses).collect();
+        report.api_key_expires = self.api_keys.iter().filter_map(|keys| keys.expires).min();
+        report.warnings = self.api_keys.iter().flat_map(|keys| keys.warnings(Timestamp::now())).collect();
         let mut of_cluster = Vec::new();
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
             report.instances = instances(&seen, peers.membership.me(), &self.channels);

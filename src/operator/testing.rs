@@ -34,8 +34,7 @@ static DAEMON: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
         handles: Arc::default(),
         recent: Arc::default(),
         daemon: None,
-        api_keys: None,
-        discovery: None,
+        api_keys: Vec::new(),
         cluster: None,
         channels: Arc::default(),
     };

@@ -78,14 +78,15 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
                 Target::At(OffsetOrTime::Offset(offset)) => Some(offset),
                 Target::At(OffsetOrTime::Time(time)) => {
                     let channel = find(&configured(&operator.config.channels), &request.channel)?.id;
-                    let first = Search { client: client(&cx.config()?)?, channel }.first_since(time).await?;
+                    let client = client(&cx.config()?, channel)?;
+                    let first = Search { client, channel }.first_since(time).await?;
                     let through = first.before();
                     since = Some((time, first));
                     through
                 }
                 Target::Latest => {
                     let channel = find(&configured(&operator.config.channels), &request.channel)?;
-                    let page = client(&cx.config()?)?.poll(channel.id, None, 1).await;
+                    let page = client(&cx.config()?, channel.id)?.poll(channel.id, None, 1).await;
                     let page = page.map_err(CommandError::api("the latest event could not be requested"))?;
                     page.events.first().map(|event| event.offset)
                 }

@@ -61,8 +61,8 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
         return Err(CommandError::usage("--from is above --to"));
     }
     let config = cx.config()?;
-    let client = client(&config)?;
     let (known, _) = verifier_of(&configured(&config.channels), channel)?;
+    let client = client(&config, known.id)?;
     let operator = cx.operator()?;
     let lane = args.lane(&operator).await?;
     let range = args.range(&Search { client: client.clone(), channel: known.id }, cx).await?;

@@ -144,7 +144,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
 }
 
 async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Result<(Proposal, Expect), CommandError> {
-    let (channel, client) = (&known.channel, client(config)?);
+    let (channel, client) = (&known.channel, client(config, known.channel.id)?);
     let types = vec![EventType::WatcherEvent, EventType::OperationStatus, EventType::QueryStatus];
     let filter = Filter { types, ..Filter::default() };
     let doing = format!("channel {} could not be searched", channel.name);

@@ -17,6 +17,7 @@ use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::terminal::{failure_for_stderr, json_for_stdout};
 use crate::config::settings_list::{SettingsList, object, row};
 use crate::config::{Config, ConfigError, SinkSettings};
+use api::AccountName;
 use net::Chain;
 use net::shortage::DescriptorLimits;
 use sink::Stdout;
@@ -165,9 +166,13 @@ fn print(
 
 fn summary_json(config: &Config) -> Value {
     let sinks = config.sinks.iter().map(|(name, sink)| (name.clone(), object(sink.shown())));
+    let base_url = |account: &AccountName| config.accounts.get(account).map(|account| account.client.base_url.as_str());
+    let named = config.accounts.keys().filter_map(|account| Some((account.name()?.to_owned(), account)));
+    let accounts: Map<_, _> = named.map(|(name, account)| (name, json!({ "base_url": base_url(account) }))).collect();
     json!({
         "valid": true,
-        "base_url": config.api.client.base_url.as_str(),
+        "base_url": base_url(&AccountName::default()),
+        "accounts": accounts,
         "state_path": config.state.path.display().to_string(),
         "admin_listen": config.listen,
         "descriptors": config.descriptors(),
@@ -187,7 +192,10 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
         },
     );
     writeln!(out, "The configuration is valid.\n")?;
-    writeln!(out, "service  {}", config.api.client.base_url)?;
+    for (name, account) in &config.accounts {
+        let of_account = name.name().map_or_else(String::new, |name| format!(" (account {name})"));
+        writeln!(out, "service  {}{of_account}", account.client.base_url)?;
+    }
     writeln!(out, "state    {state}")?;
     writeln!(out, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
     writeln!(out, "files    up to {} files and connections open at the same time", config.descriptors())?;

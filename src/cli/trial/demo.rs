@@ -12,11 +12,10 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, ConfigText};
-use crate::daemon::assembly::Sinks;
+use crate::daemon::assembly::{Clients, Sinks};
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{EndReason, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
-use api::Client;
 use channel::{Handle, LaneSettings, Processors, SharedParts};
 use ledger::{Ledger, Quarantined};
 use net::retry::RetryPolicy;
@@ -90,14 +89,14 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
         shown: Mutex::new(ScreenState { layout: Layout::of_stdout([]), ..ScreenState::default() }),
     });
     let mut sinks: Sinks = [(SCREEN.to_owned(), LaneSettings::new(SCREEN, screen.clone(), SINK_RETRY))].into();
-    let client = assembly::client(&config)?;
+    let clients = assembly::clients(&config)?;
     let processors = Arc::<Processors>::default();
     let parts = SharedParts::new(ledgers, processors.clone(), Metrics::default(), Traces::default());
     if let Some(table) = config.sinks.get(TABLE) {
         let sink = table.settings.build(TABLE, &parts.open_files, &parts.metrics)?;
         sinks.insert(TABLE.to_owned(), LaneSettings::new(TABLE, sink, SINK_RETRY));
     }
-    let channels = assembly::channels(&config, &client, &sinks, &parts);
+    let channels = assembly::channels(&config, &clients, &sinks, &parts);
 
     let handle = parts.handles.of(config.channels[0].channel.id);
     let began = Instant::now();
@@ -108,7 +107,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
         outcome = supervisor.ended() => outcome,
         () = publish(&simulator) => supervisor.ended().await,
         () = show_rejected(&handle, &screen) => supervisor.ended().await,
-        never = in_a_browser(&config, &client, &parts, processors, args.open), if args.console => match never? {},
+        never = in_a_browser(&config, &clients, &parts, processors, args.open), if args.console => match never? {},
         _ = signals.next() => {
             stop.cancel();
             supervisor.ended().await
@@ -124,15 +123,14 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
 /// Serves the console, and the control socket that the console uses. Returns only after an error.
 async fn in_a_browser(
     config: &Config,
-    client: &Client,
+    clients: &Clients,
     parts: &SharedParts,
     processors: Arc<Processors>,
     open: bool,
 ) -> Result<Infallible, StartError> {
     // The configuration of the demonstration never changes, so nothing receives reload requests.
     let (asks, _) = mpsc::channel(1);
-    let discovery = watch::Sender::new(Discovery::default()).subscribe();
-    let operations = watch::Sender::new(Arc::new(assembly::operations(config, client, parts, asks, discovery, None)));
+    let operations = watch::Sender::new(Arc::new(assembly::operations(config, clients, parts, asks, None)));
     let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
     let sources =
         Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };

@@ -26,6 +26,7 @@ mod choices;
 mod prompt;
 mod sink;
 
+use api::AccountName;
 use choices::Choices;
 use sink::Sink;
 
@@ -261,8 +262,8 @@ impl ConfigAnswers {
 
     /// Requests the list of channels.
     async fn choices(&self, file: &Path) -> Result<Choices, CommandError> {
-        let service = config::load_service(&ConfigText::written(file, self.text()))?;
-        Ok(Choices::of(list::listed(service.api.client).await?))
+        let service = config::load_service(&ConfigText::written(file, self.text()), &AccountName::default())?;
+        Ok(Choices::of(list::listed(service.account.client).await?))
     }
 
     /// Asks for one or more channels, until the answer is empty. Checks each channel immediately, and does not accept a

@@ -19,10 +19,11 @@ use crate::config::key::Key;
 use crate::config::sources::files::is_open_to_all;
 use net::retry::RetryPolicy;
 
-/// The longest name of a channel or sink.
-pub(crate) const NAME_LIMIT: usize = 64;
+/// The longest name of an account, channel or sink.
+const NAME_LIMIT: usize = 64;
 
 /// A table of the configuration. A section also exists for a table that no layer contains.
+#[derive(Clone)]
 pub(crate) struct Section<'r> {
     pub(crate) reader: &'r Reader,
     pub(crate) key: Key,
@@ -106,7 +107,7 @@ impl<'r> Section<'r> {
         Ok(policy)
     }
 
-    /// Records a problem if a name of a channel or sink cannot be used in metric labels, variables or paths.
+    /// Records a problem if a name of an account, channel or sink cannot be used in metric labels, variables or paths.
     pub(crate) fn check_name(&self, name: &str) {
         let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);
@@ -181,6 +182,17 @@ impl<'r> Section<'r> {
 
     pub(crate) fn is_set(&self, name: &str) -> bool {
         matches!(self.find(name), Ok(Some(_)))
+    }
+
+    /// Whether there is a value with this name. Unlike [`is_set`](Self::is_set), this does not make the key known.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.key.at(name).find_in(&self.reader.values).is_some()
+    }
+
+    /// Whether an operator set the key, in a file or in the environment.
+    pub(crate) fn is_written(&self, name: &str) -> bool {
+        let key = self.key.at(name);
+        self.reader.file(&key).is_some() || self.reader.variable(&key).is_some()
     }
 
     pub(crate) fn is_table(&self, name: &str) -> bool {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use strum::VariantArray;
 
+use super::account;
 use super::filter;
 use super::verification::Levels;
 use crate::config::reading::values::{duration, positive_duration};
@@ -14,6 +15,7 @@ use crate::config::reading::{Reported, Section, all};
 use crate::config::settings_list::SettingsList;
 use ::channel::{Expect, OffsetOrTime, SignedField, Start, Verification};
 use ::record::{ChannelRef, Filter};
+use api::AccountName;
 use net::time::Time;
 use operator::ConfiguredChannel;
 use proof::event::ChannelId;
@@ -27,8 +29,8 @@ const START: &str = "must be \"earliest\", \"latest\", an offset (a whole number
 pub struct Channel {
     /// The channel's name in the configuration, and its id at the service. Both are unique.
     pub channel: ChannelRef,
-    /// Whether `[discover]` has added the channel. Otherwise the operator's files configure it.
-    pub discovered: bool,
+    /// The account whose key reads the channel, and whose organization owns its events.
+    pub account: AccountName,
     /// The names of the channel's sinks, in the operator's order: at least one, each defined, none twice.
     pub sinks: Vec<String>,
     /// Filters by the name of a sink. Each filter replaces the sink's own filter for this channel.
@@ -47,7 +49,7 @@ pub struct Channel {
 impl Channel {
     /// Describes the channel for `channeld check`.
     pub fn shown(&self) -> SettingsList {
-        let Self { channel, sinks, start, verification, .. } = self;
+        let Self { channel, account, sinks, start, verification, .. } = self;
         let signers = &verification.verifier.signers;
         let expect = verification.expect.lists().map(|(what, values)| (<&str>::from(what), values));
         let start = match start {
@@ -59,6 +61,7 @@ impl Channel {
         let mut shown = vec![
             ("name", json!(channel.name)),
             ("id", json!(channel.id)),
+            ("account", json!(account)),
             ("start", start),
             ("sinks", json!(sinks)),
             ("workflow_owner", json!(verification.verifier.workflow_owner)),
@@ -76,7 +79,7 @@ impl Channel {
     pub fn for_operator(&self) -> ConfiguredChannel {
         ConfiguredChannel {
             channel: self.channel.clone(),
-            discovered: self.discovered,
+            account: self.account.clone(),
             sinks: self.sinks.iter().map(|sink| sink.as_str().into()).collect(),
             verifier: (*self.verification.verifier).clone(),
             expect: self.verification.expect.clone(),
@@ -98,14 +101,13 @@ pub(crate) fn read_all(root: &Section<'_>, may_be_empty: bool) -> Vec<Channel> {
     let names = names.unwrap_or_default();
     if names.is_empty() {
         // Report mistakes in [verification] even if no channel is configured.
-        let _ = Levels::of(root, root).read(Expect::default());
+        let _ = Levels::shared(root).read(Expect::default());
     }
     let mut ids = BTreeMap::new();
     let read = |name: &String| {
         channels.check_name(name);
         let channel = channels.section(name);
-        let identity = read_id(&channel, &mut ids).map(|id| ChannelRef { name: name.as_str().into(), id });
-        read(&channel, &Levels::of(root, &channel), &sinks, identity).ok()
+        read(root, &channel, &sinks, &mut ids).ok()
     };
     names.iter().filter_map(read).collect()
 }
@@ -119,15 +121,16 @@ pub(crate) fn read_template(root: &Section<'_>, table: &Section<'_>) -> Result<C
 }
 
 fn read(
+    root: &Section<'_>,
     table: &Section<'_>,
-    levels: &Levels<'_>,
     defined: &[String],
     identity: Result<ChannelRef, Reported>,
 ) -> Result<Channel, Reported> {
+    let levels = Levels::of_channel(root, table);
     let verification = levels.read(read_expect(&table.section("expect")));
     all!(Channel {
-        channel: identity,
-        discovered: Ok(false),
+        channel: read_id(table, ids).map(|id| ChannelRef { name: table.key.name().into(), id }),
+        account: account::of_channel(root, table),
         sinks: read_sinks(table, defined),
         filters: sinks.as_ref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(&table.section("filters"), sinks)),
         start: read_start(table),

@@ -1,12 +1,13 @@
 //! The accepted signers, the owner of the events, and the handling of events without a proof.
 //!
-//! `[verification]` applies to every channel. `[channels.NAME.verification]` overrides it key by key. One of two keys
-//! sets the owner: `org_id` or `workflow_owner`. An owner in the channel's table replaces the shared owner, even if the
-//! shared owner is set by the other key.
+//! `[verification]` applies to every channel. The table of the channel's account overrides it key by key, and
+//! `[channels.NAME.verification]` overrides both. One of two keys sets the owner: `org_id` or `workflow_owner`. An owner in one of
+//! these tables replaces an inherited owner, even if the other key sets the inherited owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::account;
 use crate::config::reading::values::{positive_duration, text_if, word};
 use crate::config::reading::{KeyUse, Reading, Reported, Section};
 use ::channel::{Expect, Verification};
@@ -37,75 +38,149 @@ fn signer_name(text: &str) -> Result<String, String> {
     text_if(legal, name, &format!("must be a name of 1 to {LONGEST_NAME} characters, without control characters"))
 }
 
-/// A channel's own table, and the table that all channels share.
+/// The keys that belong to one network of signers. `don` sets all of them together.
+const NETWORK: [&str; 3] = ["tenant_id", REQUIRED, SIGNERS];
+
+const REQUIRED: &str = "min_required_signatures";
+
+const SIGNERS: &str = "valid_signers";
+
+const DON: &str = "don";
+
+/// The tables that decide how the events of a channel are verified. In each list, a table takes precedence over the tables after
+/// it, and the last one is `[verification]`.
 pub(crate) struct Levels<'r> {
-    own: Section<'r>,
-    shared: Section<'r>,
+    /// The tables that name the owner and the network: the channel's own table, the channel's account, `[verification]`.
+    trust: Vec<Section<'r>>,
+    /// The tables with the other keys: the channel's own table, `[verification]`.
+    handling: Vec<Section<'r>>,
+    /// The table in which a missing owner is reported.
+    of_owner: Section<'r>,
 }
 
 impl<'r> Levels<'r> {
-    /// The levels of a channel's `table`. For the root, both are the shared table.
-    pub(crate) fn of(root: &Section<'r>, table: &Section<'r>) -> Self {
-        Self { own: table.section("verification"), shared: root.section("verification") }
+    /// The levels of a channel.
+    pub(crate) fn of_channel(root: &Section<'r>, channel: &Section<'r>) -> Self {
+        let (own, shared) = (channel.section("verification"), root.section("verification"));
+        let account = account::of_channel(root, channel).unwrap_or_default();
+        let account = account.name().map(|name| root.section("accounts").section(name));
+        let of_owner = account.clone().unwrap_or_else(|| shared.clone());
+        let trust = [Some(own.clone()), account, Some(shared.clone())].into_iter().flatten().collect();
+        Self { trust, handling: vec![own, shared], of_owner }
     }
 
-    /// Returns `None` if neither level names an owner.
+    /// The levels of an account, for channels that have no table of their own.
+    pub(crate) fn of_account(root: &Section<'r>, account: &Section<'r>) -> Self {
+        let shared = root.section("verification");
+        Self { trust: vec![account.clone(), shared.clone()], handling: vec![shared], of_owner: account.clone() }
+    }
+
+    /// The shared table alone.
+    pub(crate) fn shared(root: &Section<'r>) -> Self {
+        let shared = root.section("verification");
+        Self { trust: vec![shared.clone()], handling: vec![shared.clone()], of_owner: shared }
+    }
+
+    /// Returns `None` if no level names an owner.
     pub(crate) fn read(&self, expect: Expect) -> Reading<Verification> {
         let verifier = self.verifier();
-        let unsigned = self.required("unsigned", word);
-        let ordering = self.required("ordering", word);
-        let proof_timeout = self.required("proof_timeout", positive_duration);
+        let unsigned = required(&self.handling, "unsigned", word);
+        let ordering = required(&self.handling, "ordering", word);
+        let proof_timeout = required(&self.handling, "proof_timeout", positive_duration);
         let Some(verifier) = verifier?.map(Arc::new) else { return Ok(None) };
         let (unsigned, ordering, proof_timeout) = (unsigned?, ordering?, proof_timeout?);
         Ok(Some(Verification { verifier, expect: Arc::new(expect), unsigned, ordering, proof_timeout }))
     }
 
-    /// The verifier alone. Returns `None` if neither level names an owner.
+    /// The verifier alone. Returns `None` if no level names an owner.
     pub(crate) fn verifier(&self) -> Reading<Verifier> {
-        let tenant_id = self.inherited(&["tenant_id"], |level| level.optional("tenant_id", |text| Ok(text.to_owned())));
+        let (networks, is_whole) = self.networks();
+        let tenant_id =
+            inherited(&networks, &["tenant_id"], |level| level.optional("tenant_id", |text| Ok(text.to_owned())));
         let tenant = tenant_id.clone().ok().flatten().unwrap_or_default();
-        let owner = self.inherited(&["org_id", "workflow_owner"], |level| read_owner(level, &tenant));
-        let signers = self.signer_set();
+        let owner = inherited(&self.trust, &["org_id", "workflow_owner"], |level| read_owner(level, &tenant));
+        is_whole?;
+        let signers = signer_set(&networks);
         let Some(owner) = owner? else { return Ok(None) };
         tenant_id?;
         Ok(Some(Verifier::new(signers?, owner)))
     }
 
-    fn signer_set(&self) -> Result<SignerSet, Reported> {
-        const REQUIRED: &str = "min_required_signatures";
-        let signers = self.inherited(&["valid_signers"], read_signers);
-        let required = self.required(REQUIRED, signatures);
-        let signers = signers?.ok_or_else(|| self.shared.missing("valid_signers"))?;
-        SignerSet::new(signers, required?).map_err(|error| {
-            let level = if self.own.is_set(REQUIRED) { &self.own } else { &self.shared };
-            level.wrong(REQUIRED, format!("{error}; lower this number, or list more signers in valid_signers"))
-        })
-    }
-
-    /// Records that neither level names an owner.
-    pub(crate) fn without_owner(&self) -> Reported {
-        let other = self.shared.key.at("workflow_owner");
-        let message = format!("is missing; set it, or {other}, or one of them in each channel's verification table");
-        self.shared.wrong("org_id", message)
-    }
-
-    /// The channel's own value of one of these keys or, if the channel sets none of them, the shared value. Mistakes at
-    /// both levels are recorded.
-    fn inherited<T>(&self, keys: &[&str], read: impl Fn(&Section<'_>) -> Reading<T>) -> Reading<T> {
-        match (read(&self.shared), read(&self.own)) {
-            (shared, Ok(None)) => {
-                for key in keys {
-                    self.own.note_use(key, KeyUse::Inherits(self.shared.key.at(key)));
-                }
-                shared
+    /// Returns the tables with the keys of [`NETWORK`]. If a level has a table `don`, it is this table. It is used as a whole: the
+    /// error is recorded if a key is missing in it, or if a key is also set outside of it.
+    fn networks(&self) -> (Vec<Section<'r>>, Result<(), Reported>) {
+        let (mut networks, mut is_whole): (Vec<Section<'r>>, _) = (Vec::new(), Ok(()));
+        // The keys that are set alone, in the tables that take precedence over a `don`.
+        let mut single = Vec::new();
+        for level in &self.trust {
+            if !level.contains(DON) {
+                single.extend(NETWORK.iter().filter(|key| level.is_written(key)).map(|key| (level, *key)));
+                networks.push(level.clone());
+                continue;
             }
-            (_, own) => own,
+            let don = level.section(DON);
+            for key in NETWORK {
+                if level.is_written(key) {
+                    let message = format!("is set together with {}; keep one of the two", don.key);
+                    is_whole = Err(level.wrong(key, message));
+                }
+                level.note_use(key, KeyUse::Replaced);
+                if level.is_table(DON) && !don.is_set(key) {
+                    is_whole = Err(don.wrong(key, "is missing; these three keys belong together, so set all of them"));
+                }
+            }
+            for (above, key) in single.drain(..) {
+                let message = format!(
+                    "would replace a part of {}, whose keys belong together; set {} instead",
+                    don.key,
+                    above.key.at(DON)
+                );
+                is_whole = Err(above.wrong(key, message));
+            }
+            networks.push(don);
+        }
+        (networks, is_whole)
+    }
+
+    /// Records that no level names an owner.
+    pub(crate) fn without_owner(&self) -> Reported {
+        let other = self.of_owner.key.at("workflow_owner");
+        let message = format!("is missing; set it, or {other}, or one of them in each channel's verification table");
+        self.of_owner.wrong("org_id", message)
+    }
+}
+
+/// The value of one of these keys in the first table that sets one of them. Mistakes in all tables are recorded.
+fn inherited<T>(tables: &[Section<'_>], keys: &[&str], read: impl Fn(&Section<'_>) -> Reading<T>) -> Reading<T> {
+    // From the table that all channels share to the channel's own table.
+    let mut found: (Option<&Section<'_>>, Reading<T>) = (None, Ok(None));
+    for table in tables.iter().rev() {
+        match (read(table), found.0) {
+            (Ok(None), Some(source)) => {
+                for key in keys {
+                    table.note_use(key, KeyUse::Inherits(source.key.at(key)));
+                }
+            }
+            (value, _) => found = (Some(table), value),
         }
     }
+    found.1
+}
 
-    fn required<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Reported> {
-        self.inherited(&[key], |level| level.optional(key, &parse))?.ok_or_else(|| self.shared.missing(key))
-    }
+fn required<T>(tables: &[Section<'_>], key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Reported> {
+    let value = inherited(tables, &[key], |table| table.optional(key, &parse))?;
+    value.ok_or_else(|| tables[tables.len() - 1].missing(key))
+}
+
+fn signer_set(tables: &[Section<'_>]) -> Result<SignerSet, Reported> {
+    let signers = inherited(tables, &[SIGNERS], read_signers);
+    let required = required(tables, REQUIRED, signatures);
+    let shared = &tables[tables.len() - 1];
+    let signers = signers?.ok_or_else(|| shared.missing(SIGNERS))?;
+    SignerSet::new(signers, required?).map_err(|error| {
+        let table = tables.iter().find(|table| table.is_set(REQUIRED)).unwrap_or(shared);
+        table.wrong(REQUIRED, format!("{error}; lower this number, or list more signers in valid_signers"))
+    })
 }
 
 /// The organization in the shipped example files, which does not exist.
@@ -141,7 +216,7 @@ fn signatures(text: &str) -> Result<usize, String> {
 
 fn read_signers(table: &Section<'_>) -> Reading<Vec<Address>> {
     let mut known = BTreeSet::new();
-    table.items("valid_signers", "is empty; list the network's signers", |number, text| {
+    table.items(SIGNERS, "is empty; list the network's signers", |number, text| {
         let signer = address(text).map_err(|message| format!("item {number} of the list {message}"))?;
         if known.insert(signer) {
             return Ok(signer);

@@ -10,6 +10,8 @@ use crate::config::tables::sink::SinkType;
 
 const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
 
+const ACCOUNTS: &str = include_str!("../../../config/examples/accounts.toml");
+
 const ALERTS: &str = include_str!("../../../config/examples/alerts.toml");
 
 const AUDIT: &str = include_str!("../../../config/examples/audit.toml");
@@ -26,6 +28,10 @@ const WAREHOUSE: &str = include_str!("../../../config/examples/warehouse.toml");
 const WITHOUT_DEFAULTS: &str = r#"
 api.api_key_file = "/run/credentials/channeld.service/api-key"
 verification.org_id = "org_1"
+
+[accounts.NAME]
+api_key_file = "/run/credentials/channeld.service/fund-key"
+org_id = "org_1"
 
 [channels.NAME]
 id = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -80,6 +86,9 @@ fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
     let hook = "https://hooks.slack.com/services/T0/B0/x\n";
     let all = [
         ("api-key", "k\n"),
+        ("fund-key", "k\n"),
+        ("treasury-key", "k\n"),
+        ("next-treasury-key", "k\n"),
         ("ledger-secret", secret),
         ("slack-url", hook),
         ("routing-key", "k\n"),
@@ -149,6 +158,8 @@ fn the_documented_defaults_match_the_code() {
         "url_command = ",
         "credentials_command = ",
         "valid_signers = [\"0x…",
+        "don = ",
+        "account = ",
         "filter",
         "template",
         "NAME-file = ",
@@ -196,7 +207,7 @@ fn the_example_loads_once_its_secrets_exist() {
 
 #[test]
 fn the_examples_of_each_use_load_once_their_secrets_exist() {
-    for (text, sinks) in [(AUDIT, 1), (LEDGER, 1), (WAREHOUSE, 2), (ALERTS, 2), (BUS, 1)] {
+    for (text, sinks) in [(ACCOUNTS, 1), (AUDIT, 1), (LEDGER, 1), (WAREHOUSE, 2), (ALERTS, 2), (BUS, 1)] {
         let config = load_with_credentials(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert_eq!((config.sinks.len(), config.notes), (sinks, Vec::<String>::new()));
     }

@@ -13,7 +13,10 @@ fn variables_override_the_file_and_stay_text() {
         ("CHANNELD_ADMIN__LISTEN", ""),
         ("PATH", "/bin"),
     ]);
-    assert_eq!((config.api.client.api_keys[0].expose(), config.api.page_limit), ("0123", 50));
+    assert_eq!(
+        (config.accounts[&AccountName::default()].client.api_keys[0].expose(), config.api.page_limit),
+        ("0123", 50)
+    );
     assert_eq!((config.shutdown_grace, config.listen), (Duration::ZERO, None));
     assert_eq!(config.channels[0].sinks, ["out"]);
     assert_eq!(config.notes, ["sinks.hook: no channel uses this sink"]);

@@ -24,10 +24,13 @@ fn no_output_of_settings_shows_a_secret() {
     let otlp = "[log]\notlp_endpoint = \"http://127.0.0.1:4318\"\notlp_headers = \"authorization=hunter2-otlp\"\n";
     let config = load(&format!("{GOOD}{headers}{proxy}{otlp}"), &[]).unwrap_or_else(|error| panic!("{error}"));
     let SinkSettings::Webhook(webhook) = &config.sinks["hook"].settings else { panic!("{config:?}") };
-    assert_eq!((config.api.client.api_keys[0].expose(), webhook.headers.len()), ("sk-0123-do-not-show", 2));
+    assert_eq!(
+        (config.accounts[&AccountName::default()].client.api_keys[0].expose(), webhook.headers.len()),
+        ("sk-0123-do-not-show", 2)
+    );
 
     let shown = [
-        format!("{config:?} {config:#?} {:?} {:?}", config.api.client, config.otlp),
+        format!("{config:?} {config:#?} {:?} {:?}", config.accounts, config.otlp),
         format!("{webhook:?} {:?} {:?} {:?}", webhook.keys, webhook.headers, webhook.connection),
         settings_list::object(config.sinks["hook"].shown()).to_string(),
         serde_json::to_string(&config.changes_to(&good(&[]))).expect("JSON"),
@@ -106,7 +109,7 @@ fn a_secret_file_gives_its_content_without_the_line_break() {
     for (content, expected) in [("k1", "k1"), ("k2\n", "k2"), ("k3\r\n", "k3")] {
         fs::write(&key, content).expect("a file");
         let config = load(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(config.api.client.api_keys[0].expose(), expected);
+        assert_eq!(config.accounts[&AccountName::default()].client.api_keys[0].expose(), expected);
     }
     for (content, message) in [("", "is empty"), ("\n", "is empty"), ("hunter2 \n", "visible ASCII")] {
         fs::write(&key, content).expect("a file");
@@ -120,7 +123,10 @@ fn a_secret_file_gives_its_content_without_the_line_break() {
     assert_eq!(keys_of(&error), ["api.api_key_file"]);
     assert!(error.to_string().contains("cannot be opened"), "{error}");
     assert_eq!(
-        load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").api.client.api_keys[0].expose(),
+        load(&text, &[("CHANNELD_API__API_KEY", "k4")]).expect("the variable").accounts[&AccountName::default()]
+            .client
+            .api_keys[0]
+            .expose(),
         "k4"
     );
 }
@@ -143,7 +149,12 @@ fn several_keys_keep_their_order_and_exclude_a_single_key() {
     let text = with_keys(&directory, &["k2\n", "k1\n"]);
     let keys = |text: &str, variables: &[(&str, &str)]| {
         let config = load(text, variables).unwrap_or_else(|error| panic!("{error}"));
-        config.api.client.api_keys.iter().map(|key| key.expose().to_owned()).collect::<Vec<_>>()
+        config.accounts[&AccountName::default()]
+            .client
+            .api_keys
+            .iter()
+            .map(|key| key.expose().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(keys(&text, &[]), ["k2", "k1"]);
     assert_eq!(keys(&text, &[("CHANNELD_API__API_KEY", "k3")]), ["k3"], "a variable takes precedence");
@@ -168,15 +179,15 @@ fn the_expiry_of_a_key_is_a_day_or_a_time_and_a_note_if_it_is_soon() {
     let read =
         |value: &str| load(&with("api", "api_key_expires", value), &[]).unwrap_or_else(|error| panic!("{error}"));
     for value in ["2100-03-01", "\"2100-03-01\"", "2100-03-01T00:00:00Z", "\"2100-03-01T01:00:00+01:00\""] {
-        let expires = read(value).api.key_expires.expect(value);
+        let expires = read(value).accounts[&AccountName::default()].key_expires.expect(value);
         assert_eq!(expires.to_string(), "2100-03-01T00:00:00Z", "{value}");
     }
     let notes = |value: &str| read(value).notes.into_iter().filter(|note| note.contains("api_key_expires")).count();
     assert_eq!((notes("2100-03-01"), notes("2026-01-01")), (0, 1));
-    assert_eq!(good(&[]).api.key_expires, None);
+    assert_eq!(good(&[]).accounts[&AccountName::default()].key_expires, None);
     assert_eq!(
-        good(&[("CHANNELD_API__API_KEY_EXPIRES", "2100-03-01")]).api.key_expires,
-        read("2100-03-01").api.key_expires
+        good(&[("CHANNELD_API__API_KEY_EXPIRES", "2100-03-01")]).accounts[&AccountName::default()].key_expires,
+        read("2100-03-01").accounts[&AccountName::default()].key_expires
     );
 }
 
@@ -205,7 +216,7 @@ fn a_program_prints_a_secret_instead_of_a_file() {
     let key = |words: &str| GOOD.replace("api_key = \"sk-0123-do-not-show\"", &format!("api_key_command = {words}"));
     let twice = format!("{}bearer_token_command = [{helper:?}, \"k1\"]\n", key(&format!("[{helper:?}, \"k1\"]")));
     let config = load(&twice, &[]).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(config.api.client.api_keys[0].expose(), "k1");
+    assert_eq!(config.accounts[&AccountName::default()].client.api_keys[0].expose(), "k1");
     assert_eq!(fs::read_to_string(&runs).expect("it ran"), "run\n", "the same command runs once");
 
     for (words, message) in [
@@ -224,7 +235,10 @@ fn a_program_prints_a_secret_instead_of_a_file() {
     assert_eq!(keys_of(&error), ["api.api_key_file"]);
     assert!(error.to_string().contains("api.api_key_command"), "{error}");
     let variables = [("CHANNELD_API__API_KEY_COMMAND", &*format!("{helper},k2"))];
-    assert_eq!(load(GOOD, &variables).expect("the variable").api.client.api_keys[0].expose(), "k2");
+    assert_eq!(
+        load(GOOD, &variables).expect("the variable").accounts[&AccountName::default()].client.api_keys[0].expose(),
+        "k2"
+    );
 }
 
 #[test]

@@ -127,10 +127,14 @@ pub(crate) async fn of_table(
 /// Shows an event as the service has it now.
 pub(crate) async fn at_service(request: PageRequest, Path((channel, event)): Path<(ChannelId, EventId)>) -> Response {
     let state = &request.state;
-    let raw = match state.client.event(channel, event).await {
+    let read = match state.client(channel) {
+        Ok(client) => client.event(channel, event).await.map_err(|error| Chain(&error).to_string()),
+        Err(why) => Err(why),
+    };
+    let raw = match read {
         Ok(raw) => raw,
         Err(error) => {
-            let why = format!("Event {event} could not be read from the service: {}.", Chain(&error));
+            let why = format!("Event {event} could not be read from the service: {error}.");
             return request.problem(StatusCode::BAD_GATEWAY, &why).await;
         }
     };

@@ -98,7 +98,7 @@ async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Resu
         ..Filter::default()
     };
     filter.check().map_err(|misfit| format!("The service does not support this search: {misfit}."))?;
-    let page = state.client.search(known.channel.id, &filter, AT_ONCE, None).await;
+    let page = state.client(known.channel.id)?.search(known.channel.id, &filter, AT_ONCE, None).await;
     let page = page.map_err(|error| format!("The request to the service failed: {}.", Chain(&error)))?;
     let is_all = page.events.len() < usize::from(AT_ONCE) && !page.has_more;
     let wanted = values(Facet::Verdict);

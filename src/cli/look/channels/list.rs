@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::verdict_line::printable;
 use crate::config::{self, ConfigText};
-use api::{ApiError, Client, ListedChannel};
+use api::{AccountName, ApiError, Client, ListedChannel};
 use net::Chain;
 
 /// The width of the columns of names and statuses. Longer texts are not cut.
@@ -14,6 +14,9 @@ const STATUS: usize = 10;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// The account: a table `[accounts.NAME]` of the configuration [default: the account of `[api]`]
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
     /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
@@ -28,8 +31,9 @@ struct Entry {
 }
 
 pub(super) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
-    let service = config::load_service(&ConfigText::read(cx.file)?)?;
-    let listed = listed(service.api.client).await?;
+    let account = args.account.as_deref().map_or_else(AccountName::default, AccountName::new);
+    let service = config::load_service(&ConfigText::read(cx.file)?, &account)?;
+    let listed = listed(service.account.client).await?;
     let entry = |channel: ListedChannel| Entry { configured: service.channels.get(&channel.id()).cloned(), channel };
     let entries: Vec<_> = listed.into_iter().map(entry).collect();
     let heading = format!("{:36}  {:STATUS$}  {:NAME$}  CONFIGURED AS", "ID", "STATUS", "NAME");

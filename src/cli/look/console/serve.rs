@@ -3,9 +3,10 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
-use crate::cli::context::{CommandError, Exit, client, configured};
+use crate::cli::context::{CommandError, Exit, configured};
 use crate::cli::operate::who;
 use crate::config::{Config, Sink, SinkSettings};
+use crate::daemon::assembly;
 use console::{Console, ConsoleError, ConsoleSettings, EventSource};
 use net::Chain;
 
@@ -25,7 +26,7 @@ pub(crate) async fn serve(
         channels: configured(&config.channels),
         signer_names: config.signer_names.clone(),
         source: source(config, from)?,
-        client: client(config)?,
+        clients: assembly::clients(config)?,
     };
     let console = Console::open(settings).await?;
     announce(&console.offer_address())?;

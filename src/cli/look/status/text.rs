@@ -48,6 +48,7 @@ pub(super) fn text(json: bool, report: &Report) -> String {
     lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)).map(|line| styled(PASSING, &line)));
     for channel in &report.channels {
         let (name, pinned) = (&channel.channel, channel.pinned.join(", "));
+        lines.extend(channel.account.name().map(|account| format!("account: channel {name}, of {account}")));
         lines.extend((!pinned.is_empty()).then(|| format!("pinned: channel {name}, by {pinned}")));
         lines.extend(channel.shared_workflows.iter().map(|SharedWorkflow { workflow_id, first_in, .. }| {
             format!("notice: channel {name} shows workflow {workflow_id}, which channel {first_in} showed first")

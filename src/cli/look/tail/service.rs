@@ -10,6 +10,7 @@ use crate::cli::context::{CommandError, client, configured};
 use crate::cli::terminal::event_line::EventLine;
 use crate::cli::verdict_line::{printable, verified};
 use crate::config::Config;
+use crate::daemon::assembly;
 use api::{ApiError, Client, Filter, MAX_PAGE};
 use net::Chain;
 use operator::verifier_of;
@@ -22,6 +23,7 @@ const AT_ONCE: usize = 16;
 
 /// A channel, and the highest offset that was printed.
 struct FollowedChannel {
+    client: Client,
     channel: ChannelRef,
     verifier: Verifier,
     last: Option<Offset>,
@@ -32,7 +34,6 @@ struct FollowedChannel {
 
 /// The channels whose events are printed: one channel, or every configured channel.
 pub(super) struct ServiceTail<'a> {
-    client: Client,
     channels: Vec<FollowedChannel>,
     filter: &'a Filter,
     /// How many past events of each channel are printed first.
@@ -51,12 +52,15 @@ impl<'a> ServiceTail<'a> {
             Some(name) => vec![name],
             None => known.iter().map(|known| &*known.channel.name).collect(),
         };
+        let clients = assembly::clients(config)?;
         let followed = |name: &str| -> Result<FollowedChannel, CommandError> {
             let (channel, verifier) = verifier_of(&known, name)?;
-            Ok(FollowedChannel { channel, verifier, last: None, has_answered: false, complaint: None })
+            let shared = clients.get(&config.account_of(channel.id)).cloned();
+            let client = shared.map_or_else(|| client(config, channel.id), Ok)?;
+            Ok(FollowedChannel { client, channel, verifier, last: None, has_answered: false, complaint: None })
         };
         let channels = names.into_iter().map(followed).collect::<Result<_, _>>()?;
-        Ok(Self { client: client(config)?, channels, filter, last })
+        Ok(Self { channels, filter, last })
     }
 
     /// Prints the events that are new since the last call. Returns whether the requested number of events was printed.
@@ -65,10 +69,10 @@ impl<'a> ServiceTail<'a> {
         printer: &mut Printer,
         out: &mut dyn Write,
     ) -> Result<bool, CommandError> {
-        let (client, filter, last) = (&self.client, self.filter, self.last);
+        let (filter, last) = (self.filter, self.last);
         let mut failed = None;
         for some in self.channels.chunks_mut(AT_ONCE) {
-            let news = join_all(some.iter_mut().map(|followed| followed.news(client, filter, last))).await;
+            let news = join_all(some.iter_mut().map(|followed| followed.news(filter, last))).await;
             for (FollowedChannel { channel, .. }, verdicts) in some.iter().zip(news) {
                 match verdicts {
                     Ok(verdicts) => {
@@ -90,8 +94,8 @@ impl<'a> ServiceTail<'a> {
 impl FollowedChannel {
     /// Returns the verdicts on the events above the highest offset of the previous call, in ascending order. Returns an error
     /// only if the service has never answered for this channel. A later error is printed as a note.
-    async fn news(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<Verdict>, CommandError> {
-        let asked = self.ask(client, filter, last).await;
+    async fn news(&mut self, filter: &Filter, last: u16) -> Result<Vec<Verdict>, CommandError> {
+        let asked = self.ask(filter, last).await;
         let name = &self.channel.name;
         match asked {
             Ok(events) => {
@@ -110,9 +114,9 @@ impl FollowedChannel {
         }
     }
 
-    async fn ask(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<RawEvent>, ApiError> {
+    async fn ask(&mut self, filter: &Filter, last: u16) -> Result<Vec<RawEvent>, ApiError> {
         let limit = if self.has_answered { MAX_PAGE } else { last.max(1) };
-        let mut events = client.search(self.channel.id, filter, limit, None).await?.events;
+        let mut events = self.client.search(self.channel.id, filter, limit, None).await?.events;
         let (full, lowest) = (events.len() >= usize::from(limit), events.last().map(|event| event.offset));
         let highest = events.first().map(|event| event.offset);
         if let (Some(last), Some(lowest)) = (self.last, lowest)

@@ -19,7 +19,7 @@ use crate::cli::terminal::{BAD, GOOD, styled, width_of, wrapped};
 use crate::cli::verdict_line::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
-use api::{ApiError, Client, ErrorResponse, Page};
+use api::{AccountName, ApiError, Client, ErrorResponse, Page};
 use ledger::StateError;
 use net::Chain;
 use net::http;
@@ -34,7 +34,7 @@ const SAMPLE: u16 = 20;
 /// How many channels or sinks are checked concurrently.
 const AT_ONCE: usize = 8;
 
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ConnectionCheck {
     pub(crate) what: &'static str,
     name: String,
@@ -72,21 +72,17 @@ impl fmt::Display for ConnectionCheck {
 /// If `state` is an error, it is added to the results. With `show_body`, an error includes the beginning of the response's
 /// body.
 pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<ConnectionCheck> {
-    let url = config.api.client.base_url.as_str();
-    let client = match assembly::client(config) {
-        Ok(client) => client,
-        Err(error) => return vec![ConnectionCheck::new("service", url, Err(Chain(&error).to_string()))],
+    let clients = match assembly::clients(config) {
+        Ok(clients) => clients,
+        Err(error) => return vec![ConnectionCheck::new("service", "", Err(Chain(&error).to_string()))],
     };
-    let keys = client.keys().fingerprints().join(", ");
-    let health = client.health().await.map(|()| format!("it exists and is usable; fingerprint of the API key: {keys}"));
-    let mut service = ConnectionCheck::new("service", url, health.map_err(|error| advised(&error)));
-    service.show(show_body && !service.ok, client.refusal(None)).await;
-    let mut checks = vec![service];
-    checks.extend(each_key(config).await);
-    let channels = stream::iter(&config.channels).map(async |channel| {
+    let accounts = stream::iter(&clients).map(async |(name, client)| account(config, name, client, show_body).await);
+    let mut checks = accounts.buffered(AT_ONCE).collect::<Vec<_>>().await.concat();
+    let of_accounts = config.channels.iter().filter_map(|channel| Some((channel, clients.get(&channel.account)?)));
+    let channels = stream::iter(of_accounts).map(async |(channel, client)| {
         let (answer, newest) = match client.poll(channel.channel.id, None, SAMPLE).await {
             Ok(page) => verify(channel, page).await,
-            Err(error) => (Err(advised(&error)), Vec::new()),
+            Err(error) => (Err(advised(&error, client.account())), Vec::new()),
         };
         let mut check = ConnectionCheck::new("channel", &channel.channel.name, answer);
         check.show(show_body && !check.ok, client.refusal(Some(channel.channel.id))).await;
@@ -120,15 +116,32 @@ pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show
     checks
 }
 
+/// Checks the service of an account, and each of its keys.
+async fn account(config: &Config, name: &AccountName, client: &Client, show_body: bool) -> Vec<ConnectionCheck> {
+    let Some(account) = config.accounts.get(name) else { return Vec::new() };
+    let of_account = name.name().map_or_else(String::new, |name| format!(" (account {name})"));
+    let (url, keys) = (format!("{}{of_account}", account.client.base_url), client.keys().fingerprints().join(", "));
+    let health = client.health().await.map(|()| format!("it exists and is usable; fingerprint of the API key: {keys}"));
+    let mut service = ConnectionCheck::new("service", &url, health.map_err(|error| advised(&error, name)));
+    service.show(show_body && !service.ok, client.refusal(None)).await;
+    let mut checks = vec![service];
+    let channel = config.channels.iter().find(|channel| channel.account == *name);
+    if let (Some(channel), 2..) = (channel, account.client.api_keys.len()) {
+        checks.extend(each_key(&account.client, channel).await);
+    }
+    checks
+}
+
 /// Checks each of several API keys alone, because the channels are read with the first key that works.
-async fn each_key(config: &Config) -> Vec<ConnectionCheck> {
-    let settings = &config.api.client;
-    let (Some(channel), 2..) = (config.channels.first(), settings.api_keys.len()) else { return Vec::new() };
+async fn each_key(settings: &api::Settings, channel: &config::Channel) -> Vec<ConnectionCheck> {
     let mut checks = Vec::new();
     for key in &settings.api_keys {
         let alone = api::Settings { api_keys: vec![key.clone()], ..settings.clone() };
         let answer = match Client::new(alone) {
-            Ok(client) => client.poll(channel.channel.id, None, 1).await.map_err(|error| advised(&error)),
+            Ok(client) => {
+                let page = client.poll(channel.channel.id, None, 1).await;
+                page.map_err(|error| advised(&error, &settings.account))
+            }
             Err(error) => Err(Chain(&error).to_string()),
         };
         let answer = answer.map(|_| "the service accepts the key with this fingerprint".to_owned());
@@ -186,17 +199,21 @@ fn advice_on(reason: &Reason) -> String {
     format!(": {reason}; check verification.{keys} of this channel")
 }
 
-fn advised(error: &ApiError) -> String {
+fn advised(error: &ApiError, account: &AccountName) -> String {
     let advice = match error {
-        ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived",
-        ApiError::RateLimited { .. } => "; try again later, and check whether another program uses the same key",
+        ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived".to_owned(),
+        ApiError::RateLimited { .. } => {
+            "; try again later, and check whether another program uses the same key".to_owned()
+        }
         // The message of this error already contains advice.
-        ApiError::Refused(ErrorResponse { status: 401 | 403, .. }) => "",
-        ApiError::Refused(_) => "; check api.base_url, or ask the service's operator",
+        ApiError::Refused(ErrorResponse { status: 401 | 403, .. }) => String::new(),
+        ApiError::Refused(_) => format!("; check {account}.base_url, or ask the service's operator"),
         // A message that ends with a question already names the likely cause.
-        ApiError::Malformed(answer) if answer.0.ends_with('?') => "",
-        ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url and the network in between",
-        _ => "",
+        ApiError::Malformed(answer) if answer.0.ends_with('?') => String::new(),
+        ApiError::Transient { .. } | ApiError::Malformed(_) => {
+            format!("; check {account}.base_url and the network in between")
+        }
+        ApiError::NotFound(_) | ApiError::TooLong { .. } => String::new(),
     };
     match http::explained(error) {
         Some(explained) => format!("the service could not be reached: {explained}"),

@@ -59,10 +59,10 @@ pub(super) async fn run(
     cx: &mut Context<'_>,
 ) -> Result<Exit, CommandError> {
     let config = cx.config()?;
-    let client = client(&config)?;
     let channel = configured_channel(&config, channel)?;
-    let operator = cx.operator()?;
     let id = channel.channel.id;
+    let client = client(&config, id)?;
+    let operator = cx.operator()?;
     let (search_client, source) = (client.clone(), unobserved(client, id));
     let (mut since, mut first) = (None, None);
     if let Some(time) = selection.since {

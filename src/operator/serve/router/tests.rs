@@ -25,8 +25,7 @@ pub(crate) fn sources_of<const N: usize>(state: &std::path::Path, channels: [Con
         handles,
         recent,
         daemon: None,
-        api_keys: None,
-        discovery: None,
+        api_keys: Vec::new(),
         cluster: None,
         channels: channels.into(),
     };

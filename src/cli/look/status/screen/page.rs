@@ -100,6 +100,9 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     if let Some(error) = channel.last_error.as_ref().filter(|error| channel.activity.problem() != Some(error)) {
         say("last error", &format!("{} ago: {}", ago(error.since, now), printable(&error.message)), PLAIN.dim());
     }
+    if let Some(account) = channel.account.name() {
+        say("account", account, PLAIN);
+    }
     if !channel.pinned.is_empty() {
         say("pinned", &channel.pinned.join(", "), PLAIN);
     }
