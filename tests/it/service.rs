@@ -1,6 +1,6 @@
 //! Whatever the service answers, no event is lost and no resource grows without a bound.
 
-mod discovered;
+mod accounts;
 mod faults;
 mod gone;
 mod hostile;
