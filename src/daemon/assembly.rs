@@ -214,14 +214,30 @@ mod tests {
     use telemetry::metrics::Metrics;
     use telemetry::trace::Traces;
 
+    const SHARED: &str = "api.base_url = \"http://127.0.0.1:1\"\napi.api_key = \"k\"\nverification.org_id = \"o\"\n\
+                          sinks.s.type = \"stdout\"\n";
+
     fn config(directory: &std::path::Path, channels: usize) -> Config {
-        let mut text = "api.base_url = \"http://127.0.0.1:1\"\napi.api_key = \"k\"\nverification.org_id = \"o\"\n\
-                    sinks.s.type = \"stdout\"\n"
-            .to_owned();
+        let mut text = SHARED.to_owned();
         for channel in 0..channels {
             let id = uuid::Uuid::from_u128(channel as u128);
             writeln!(text, "channels.c{channel} = {{ id = \"{id}\", sinks = [\"s\"] }}").unwrap();
         }
+        load(directory, text)
+    }
+
+    /// A hundred accounts, each with a key and a channel.
+    fn hundred_accounts() -> String {
+        let mut text = SHARED.to_owned();
+        for number in 0..100 {
+            let (id, name) = (uuid::Uuid::from_u128(number), format!("a{number}"));
+            writeln!(text, "channels.c{number} = {{ id = \"{id}\", sinks = [\"s\"], account = \"{name}\" }}").unwrap();
+            writeln!(text, "accounts.{name} = {{ api_key = \"key-{number}.\", requests_per_second = 9 }}").unwrap();
+        }
+        text
+    }
+
+    fn load(directory: &std::path::Path, text: String) -> Config {
         let file = directory.join("channeld.toml");
         std::fs::write(&file, text).unwrap();
         Config::of(ConfigText::read(Some(&file)).unwrap(), []).unwrap_or_else(|problems| panic!("{problems}")).config
@@ -234,6 +250,28 @@ mod tests {
         let beside_a_thousand = memory_for_events(192 * MEBIBYTE, 1_000);
         assert_eq!(beside_a_thousand, 192 * MEBIBYTE - 1_000 * 92 * 1_024, "the reserve is not cut off");
         assert_eq!(memory_for_events(192 * MEBIBYTE, 100_000), 96 * MEBIBYTE);
+    }
+
+    #[tokio::test]
+    async fn a_reload_replaces_only_the_client_of_the_account_that_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledgers = Arc::new(
+            open_ledgers(StateSettings { path: directory.path().join("state"), database: None }).await.unwrap(),
+        );
+        let parts = SharedParts::new(ledgers, Arc::default(), Metrics::default(), Traces::default());
+        let text = hundred_accounts();
+        let before = load(directory.path(), text.clone());
+        let (clients, sinks, channels) = assemble(&before, None, &parts).unwrap();
+        assert_eq!((clients.len(), channels.len()), (100, 100), "the default account is not used");
+        let shares =
+            |client: &Client| clients.values().all(|other| other.suits(&before.accounts[client.account()].client));
+        assert!(clients.values().all(shares), "the accounts share their connections");
+
+        let after = load(directory.path(), text.replace("key-7.", "another-key"));
+        let (changed, ..) = assemble(&after, Some((&before, &clients, &sinks)), &parts).unwrap();
+        let is_kept = |name: &AccountName| Arc::ptr_eq(clients[name].keys(), changed[name].keys());
+        let replaced: Vec<_> = changed.keys().filter(|name| !is_kept(name)).map(ToString::to_string).collect();
+        assert_eq!(replaced, ["accounts.a7"]);
     }
 
     #[tokio::test]

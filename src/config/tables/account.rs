@@ -43,49 +43,62 @@ pub type Accounts = BTreeMap<AccountName, Account>;
 /// Reads the default account, and each table of `[accounts]`. The default account is left out if it has no API key and every
 /// channel names another account.
 pub(crate) fn read_all(root: &Section<'_>) -> Result<Accounts, Reported> {
-    let (api, table) = (root.section("api"), root.section("accounts"));
-    let shared = Values::read(&api);
-    let timeouts = ["connect_timeout", "request_timeout"].map(|key| api.required(key, positive_duration));
-    let default = default_account(root, &api, &shared, timeouts);
+    let api = ApiTable::read(root);
+    let default = if matches!(api.values.keys, Ok(None)) && !is_default_used(root) {
+        Ok(None)
+    } else {
+        api.default_account().map(|account| Some((AccountName::default(), account)))
+    };
+    let table = root.section("accounts");
     let named = names(root)?.into_iter().map(|name| {
         table.check_name(&name);
-        let own = table.section(&name);
-        // The keys are checked even if no channel uses the account.
-        let _ = Levels::of_account(root, &own).verifier();
-        Ok((
-            AccountName::new(&name),
-            shared.clone().behind(&own, &api).account(AccountName::new(&name), &own, timeouts)?,
-        ))
+        // These keys are checked even if no channel uses the account.
+        let _ = Levels::of_account(root, &table.section(&name)).verifier();
+        let account = api.named_account(&table, &name)?;
+        Ok((account.client.account.clone(), account))
     });
     // Every account is read, and all mistakes are recorded, before an error is returned.
     let named: Vec<Result<_, Reported>> = named.collect();
-    let default = default?.map(|default| (AccountName::default(), default));
-    default.into_iter().map(Ok).chain(named).collect()
+    default?.into_iter().map(Ok).chain(named).collect()
 }
 
 /// Reads one account, for a command that needs no other.
 pub(crate) fn read_one(root: &Section<'_>, account: &AccountName) -> Result<Account, Reported> {
-    let mut accounts = read_all(root)?;
-    accounts.remove(account).ok_or_else(|| match account.name() {
-        None => without_key(&root.section("api")),
-        Some(name) => {
-            let names: Vec<_> = accounts.keys().filter_map(AccountName::name).collect();
-            let message = format!("is not defined; the defined accounts are: {}", names.join(", "));
-            root.section("accounts").wrong(name, message)
-        }
-    })
+    let api = ApiTable::read(root);
+    let Some(name) = account.name() else { return api.default_account() };
+    let (table, names) = (root.section("accounts"), names(root)?);
+    if !names.iter().any(|known| known == name) {
+        let message = format!("is not defined; the defined accounts are: {}", names.join(", "));
+        return Err(table.wrong(name, message));
+    }
+    api.named_account(&table, name)
 }
 
-fn default_account(
-    root: &Section<'_>,
-    api: &Section<'_>,
-    values: &Values,
+/// The keys of `[api]` that the default account uses, and that the other accounts inherit.
+struct ApiTable<'r> {
+    table: Section<'r>,
+    values: Values,
     timeouts: [Result<Duration, Reported>; 2],
-) -> Reading<Account> {
-    if matches!(values.keys, Ok(None)) && !is_default_used(root) {
-        return Ok(None);
+}
+
+impl<'r> ApiTable<'r> {
+    fn read(root: &Section<'r>) -> Self {
+        let table = root.section("api");
+        let values = Values::read(&table);
+        let timeouts = ["connect_timeout", "request_timeout"].map(|key| table.required(key, positive_duration));
+        Self { table, values, timeouts }
     }
-    values.clone().account(AccountName::default(), api, timeouts).map(Some)
+
+    fn default_account(&self) -> Result<Account, Reported> {
+        self.values.clone().account(AccountName::default(), &self.table, self.timeouts)
+    }
+
+    /// Reads the account with this name in the table `accounts`.
+    fn named_account(&self, accounts: &Section<'_>, name: &str) -> Result<Account, Reported> {
+        let own = accounts.section(name);
+        let values = self.values.clone().behind(&own, &self.table);
+        values.account(AccountName::new(name), &own, self.timeouts)
+    }
 }
 
 /// Whether a channel uses the default account. If there is no channel yet, its future channels may do so.

@@ -84,6 +84,23 @@ async fn the_list_shows_which_channels_are_configured() {
 }
 
 #[tokio::test]
+async fn the_list_of_an_account_comes_from_its_own_service() {
+    let simulator = service().await;
+    let listing = Listing::of_both(&simulator).await;
+    let setup = Setup::reading(&simulator).with("accounts.fund.base_url", listing.base_url.as_str());
+    // A mistake in another account does not matter.
+    let setup = setup.with("accounts.other.api_key_file", "/nowhere");
+    setup.write();
+    let told = setup.tell(&["channels", "list", "--account", "fund", "--json"]).await;
+    assert_eq!(
+        (told.each("name"), told.each("configured")),
+        (vec![json!("Mints"), json!("Settlements (EU)")], vec![json!("c0"), json!("c1")])
+    );
+    let told = setup.tell(&["channels", "list", "--account", "found"]).await;
+    assert!(told.code == Some(78) && told.errors.contains("the defined accounts are: fund, other"), "{told:?}");
+}
+
+#[tokio::test]
 async fn a_key_without_the_scope_gets_a_clear_answer() {
     let simulator = service().await;
     let listing = Listing::without_scope(&simulator).await;
