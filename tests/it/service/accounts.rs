@@ -92,13 +92,16 @@ async fn of_twenty_accounts_a_revoked_and_a_limited_one_delay_no_other() {
     daemon.until("the backlog of every channel arrives", |_| setup.lines() == (ACCOUNTS + 2) * EVENTS).await;
 
     simulator.revoke_api_key(&key(REVOKED));
-    // The pause is longer than every wait of this test.
-    limited.fail_next_on(Route::Poll, Fault::RateLimited { retry_after: Some("600".to_owned()) }, 1);
+    limited.fail_next_on(Route::Poll, Fault::RateLimited { retry_after: Some("600".to_owned()) }, 1_000_000);
+    let is_limited = |channel: &Value| channel["state"] == "awaiting_turn" || channel.to_string().contains("HTTP 429");
     let has_failed = |status: &Answered| {
-        let is_waiting = (0..2).any(|number| of_channel(status, ACCOUNTS + number)["state"] == "awaiting_turn");
-        is_waiting && of_channel(status, REVOKED).to_string().contains("check accounts.a3.api_key")
+        let are_limited = (0..2).all(|number| is_limited(&of_channel(status, ACCOUNTS + number)));
+        are_limited && of_channel(status, REVOKED).to_string().contains("check accounts.a3.api_key")
     };
-    admin.until(&mut daemon, "/status", "both accounts have failed", has_failed).await;
+    let status = admin.until(&mut daemon, "/status", "both accounts have failed", has_failed).await;
+    for number in 0..ACCOUNTS {
+        assert_ne!(of_channel(&status, number)["state"], "awaiting_turn", "c{number} waits for another account");
+    }
 
     (0..ACCOUNTS).for_each(|channel| simulator.publish(channel, EVENTS as u64));
     (0..2).for_each(|channel| limited.publish(channel, EVENTS as u64));
