@@ -1,5 +1,5 @@
 //! The state of one channel: the cursor of each lane, the pending events, the quarantined events, the dead letters, the
-//! proofs that were delivered recently, and the workflows that appeared in the channel's events.
+//! proofs that were delivered recently, the workflows that appeared in the channel's events, and the replays.
 //!
 //! * `rules`: a [`Ledger`] is the state in memory. It is loaded when the lease of the channel is acquired. Only
 //!   [`Ledger::apply`] interprets a [`Commit`]: it returns the [`Effects`] that a [`Store`] must persist, or refuses the
@@ -41,7 +41,7 @@ pub use ledgers::{
 pub use rules::{
     Blocker, Change, Commit, Confirmed, Contradiction, Cursor, DEAD_LETTERS, DeadLetter, DeadLetterFacts, Digest,
     Effects, Entries, EventLocation, HISTORY, History, Key, KnownEvent, LATE, Ledger, OtherKey, Pause, Paused, Pending,
-    PendingEvent, Proof, QUARANTINE, Quarantined, QuarantinedDuplicates, QuarantinedEvent, Refusal, Room,
-    ShownWorkflow, SinkName, Summary, Table, Value, WORKFLOWS, WorkflowId,
+    PendingEvent, Proof, QUARANTINE, Quarantined, QuarantinedDuplicates, QuarantinedEvent, REPLAYS, Refusal, Replay,
+    ReplayId, ReplayState, Room, ShownWorkflow, SinkName, Summary, Table, Value, WORKFLOWS, WorkflowId,
 };
 pub use store::{CommitOutcome, Lease, Loss, LostEntries, Store};

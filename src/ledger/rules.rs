@@ -10,18 +10,21 @@ mod commit;
 mod entry;
 mod history;
 mod key;
+mod replay;
 
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
 pub use entry::{
     Blocker, Confirmed, Cursor, DEAD_LETTERS, DeadLetterFacts, EventLocation, LATE, Pause, Paused, PendingEvent,
-    QUARANTINE, Quarantined, QuarantinedDuplicates, Room, ShownWorkflow, SinkName, WORKFLOWS, WorkflowId,
+    QUARANTINE, Quarantined, QuarantinedDuplicates, ReplayId, Room, ShownWorkflow, SinkName, WORKFLOWS, WorkflowId,
 };
 pub(crate) use entry::{UnreadableValue, decode, encode};
 pub use history::{Contradiction, Digest, HISTORY, History, KnownEvent, Proof};
 pub(crate) use key::{Changes, MovedEntry, rekey};
 pub use key::{Entries, Key, OtherKey, Table, Value};
+pub use replay::{REPLAYS, Replay, ReplayState};
 
 use history::{Chunks, digest_from};
+use replay::Replays;
 
 /// The state of one channel.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +41,7 @@ pub struct Ledger {
     paused: Paused,
     proofs: Chunks,
     workflows: BTreeMap<WorkflowId, ShownWorkflow>,
+    replays: Replays,
     version: u64,
     /// The result of [`held_back`](Self::held_back), limited to quarantined events whose `original` is recorded. The
     /// store publishes this list to other instances.
@@ -84,6 +88,7 @@ impl Ledger {
             (Key::Paused, Value::Bytes(value)) => self.paused = decode(&value)?,
             (Key::Proofs(number), Value::Bytes(value)) => delivered.append(&mut self.proofs.load(*number, &value)?),
             (Key::Workflow(id), Value::Bytes(value)) => drop(self.workflows.insert(*id, decode(&value)?)),
+            (Key::Replay(id), Value::Bytes(value)) => drop(self.replays.0.insert(*id, decode(&value)?)),
             (Key::Version, Value::Bytes(value)) => self.version = decode(&value)?,
             // A ledger neither changes nor removes entries of an unknown kind, so the store keeps them.
             (Key::Summary | Key::Other(_), _) => {}
@@ -205,6 +210,9 @@ impl Ledger {
                 self.workflows.insert(id, shown);
             }
             Change::DeliveredLate(proof) => self.proofs.add(&[proof], changes),
+            Change::StartReplay(replay) => self.replays.start(replay, changes),
+            Change::ReleaseReplayed { id, next, events } => self.release_replayed(id, next, events, changes),
+            Change::SetReplay { id, state } => self.replays.set(id, state, changes),
         }
     }
 
@@ -222,6 +230,15 @@ impl Ledger {
         let late = self.late.entry(key).or_insert_with(new);
         late.owed.insert(sink);
         changes.push((Key::Late(key), Some(encode(late))));
+    }
+
+    fn release_replayed(&mut self, id: ReplayId, next: Option<Offset>, events: Vec<Pending>, changes: &mut Changes) {
+        let Some(sinks) = self.replays.advance(id, next, events.len() as u64, changes) else { return };
+        for event in events {
+            for sink in &sinks {
+                self.owe(sink.clone(), event.clone(), changes);
+            }
+        }
     }
 
     fn settle(&mut self, sink: &str, key: EventKey, changes: &mut Changes) {
@@ -292,6 +309,7 @@ impl Ledger {
             version: self.version,
             cursors: self.cursors.clone(),
             paused: self.paused.clone(),
+            replays: self.replays.unfinished(),
             late_from: self.late.keys().next().map(|key| key.offset),
             late: self.late.len() as u64,
             quarantined: self.quarantined.len() as u64,
@@ -411,6 +429,23 @@ impl Ledger {
     /// In strict ordering, the last event that blocked all later events.
     pub fn blocker(&self) -> Option<Blocker> {
         self.blocker
+    }
+
+    /// The replays: the unfinished ones, and the latest of those that have ended. At most [`REPLAYS`].
+    pub fn replays(&self) -> &BTreeMap<ReplayId, Replay> {
+        &self.replays.0
+    }
+
+    /// The number of events that a replay has made pending and that are still pending for one of its sinks.
+    pub fn undelivered(&self, replay: &Replay) -> usize {
+        replay.count_undelivered(&self.late)
+    }
+
+    /// The replay whose next step is due: its next part or, if the whole range was read, its end. While the service's
+    /// history differs from the events that were read, no step is due.
+    pub fn due_replay(&self) -> Option<(ReplayId, &Replay)> {
+        let agrees = self.contradiction.is_none();
+        self.replays.due(&self.late, || self.late_room()).filter(|_| agrees)
     }
 
     /// The channel and the sinks that an operator has paused.

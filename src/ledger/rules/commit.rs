@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::entry::{
-    Blocker, Confirmed, Cursor, DeadLetterFacts, Pause, Paused, Quarantined, QuarantinedDuplicates, ShownWorkflow,
-    SinkName, WorkflowId, encode,
+    Blocker, Confirmed, Cursor, DeadLetterFacts, Pause, Paused, Quarantined, QuarantinedDuplicates, ReplayId,
+    ShownWorkflow, SinkName, WorkflowId, encode,
 };
 use super::history::{Contradiction, KnownEvent, Proof};
 use super::key::{Changes, Key};
+use super::replay::{Replay, ReplayState};
 use proof::event::{EventId, EventKey, Offset};
 
 /// Changes that are applied together: all of them or none.
@@ -68,6 +69,13 @@ pub enum Change {
     ShowWorkflow(WorkflowId, ShownWorkflow),
     /// The proof of a late delivery to a lane.
     DeliveredLate(Proof),
+    /// An operator requests a replay. It gets the next number.
+    StartReplay(Replay),
+    /// The next part of a replay: its events become pending for the sinks of the replay, and the replay continues at `next`.
+    /// `None` means that the whole range was read. Ignored if the replay does not run.
+    ReleaseReplayed { id: ReplayId, next: Option<Offset>, events: Vec<Pending> },
+    /// Pauses, resumes, cancels or finishes a replay. Ignored if the replay has ended.
+    SetReplay { id: ReplayId, state: ReplayState },
 }
 
 /// A pending event of a lane: its proof has not arrived, or an operator wants the event delivered again.
@@ -143,6 +151,9 @@ pub struct Summary {
     /// The pauses that an operator set. A damaged store must not end a pause.
     #[serde(default, skip_serializing_if = "Paused::is_empty")]
     pub paused: Paused,
+    /// The replays that have not ended. A damaged store must not end a replay.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replays: BTreeMap<ReplayId, Replay>,
     /// The lowest pending offset. If all cursors are set below this offset, every pending event is read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_from: Option<Offset>,

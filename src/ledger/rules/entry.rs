@@ -69,6 +69,9 @@ pub struct Confirmed {
     pub last: Option<EventKey>,
 }
 
+/// The number of a replay in its channel. A later replay has a larger number.
+pub type ReplayId = u64;
+
 /// The location of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EventLocation {

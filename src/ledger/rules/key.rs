@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::entry::{DeadLetterFacts, PendingEvent, Quarantined, SinkName, WorkflowId, decode};
+use super::entry::{DeadLetterFacts, PendingEvent, Quarantined, ReplayId, SinkName, WorkflowId, decode};
 use crate::StateError;
 use proof::event::{EventId, EventKey, Offset};
 
@@ -65,6 +65,9 @@ pub enum Key {
     Contradiction,
     /// [`Ledger::asked`](crate::Ledger::asked).
     Asked,
+    /// [`Replay`](crate::Replay).
+    #[strum_discriminants(strum(serialize = "replays"))]
+    Replay(ReplayId),
     /// An entry of a kind that this version does not know, because a newer version wrote it. The entry is kept as it is.
     #[strum_discriminants(strum(disabled))]
     Other(OtherKey),
@@ -139,7 +142,7 @@ impl Key {
             | Self::History
             | Self::Contradiction
             | Self::Asked => Vec::new(),
-            Self::Proofs(number) => number.to_be_bytes().to_vec(),
+            Self::Proofs(number) | Self::Replay(number) => number.to_be_bytes().to_vec(),
             Self::Workflow(id) => id.to_vec(),
             Self::Other(other) => other.key.to_vec(),
         }
@@ -162,6 +165,7 @@ impl Key {
             Table::Blocker => bytes.is_empty().then_some(Self::Blocker),
             Table::Paused => bytes.is_empty().then_some(Self::Paused),
             Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),
+            Table::Replay => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Replay),
             Table::Workflow => bytes.try_into().ok().map(Self::Workflow),
             Table::Version => bytes.is_empty().then_some(Self::Version),
             Table::Summary => bytes.is_empty().then_some(Self::Summary),

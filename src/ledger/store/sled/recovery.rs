@@ -164,7 +164,8 @@ fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
         || found.quarantined < mirrored.quarantined
         || found.dead_letters < mirrored.dead_letters
         || found.paused != mirrored.paused;
-    cursors || counted && (found.version < mirrored.version || fewer)
+    let has_lost_replay = mirrored.replays.keys().any(|id| !found.replays.contains_key(id));
+    cursors || counted && (found.version < mirrored.version || fewer || has_lost_replay)
 }
 
 /// Records the losses, keeps the copy of the damaged database for an operator, and sets the cursors so that no event is
@@ -216,12 +217,15 @@ fn put_back(known: Summary, has: Summary) -> Effects {
     let may_miss_late = has.late < known.late || has.version < known.version;
     let lowest_owed = known.late_from.filter(|_| may_miss_late).map(|from| Cursor { through: from.before() });
     let mut summary = Summary { version: known.version.max(has.version) + 1, paused: known.paused, ..has };
+    // A replay continues at the recorded position. If its last part is lost, a cursor is below the events of this part.
+    summary.replays.extend(known.replays);
     for (sink, cursor) in known.cursors {
         summary.cursors.insert(sink, lowest_owed.map_or(cursor, |lowest| lowest.min(cursor)));
     }
     let cursors = summary.cursors.iter().map(|(sink, cursor)| (Key::Cursor(sink.clone()), Some(encode(cursor))));
     let paused = (Key::Paused, Some(encode(&summary.paused)));
-    let changes = cursors.chain([paused]).collect();
+    let replays = summary.replays.iter().map(|(id, replay)| (Key::Replay(*id), Some(encode(replay))));
+    let changes = cursors.chain(replays).chain([paused]).collect();
     summary.effects(changes)
 }
 

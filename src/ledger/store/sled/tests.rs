@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::rules::tests::{advance, at, give_up, offset, quarantine};
-use crate::{Change, Commit, CommitError, LeasedLedger, Ledgers, OtherKey, Pause, Pending, Summary, Value};
+use crate::{Change, Commit, CommitError, LeasedLedger, Ledgers, OtherKey, Pause, Pending, Replay, Summary, Value};
 use proof::event::EventKey;
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
@@ -152,7 +152,9 @@ async fn a_damaged_database_loses_no_event_and_counts_lost_evidence() {
         let kept = [quarantine(1, b"{1}"), quarantine(2, b"{2}"), give_up("a", 4)];
         let pause = Pause { since: jiff::Timestamp::UNIX_EPOCH, until: None };
         let pause = Change::Pause { sink: Some("a".into()), pause: Some(pause) };
-        fixture.commit(kept.into_iter().chain([owe("a", 3), advance("a", 5), advance("b", 2), pause])).await;
+        let replay = Replay::new(vec!["a".into()], offset(1), offset(2), 7);
+        let replay = Change::StartReplay(replay);
+        fixture.commit(kept.into_iter().chain([owe("a", 3), advance("a", 5), advance("b", 2), pause, replay])).await;
         spoil(&fixture.path("sled"));
 
         let ledgers = fixture.open().await;
@@ -160,6 +162,7 @@ async fn a_damaged_database_loses_no_event_and_counts_lost_evidence() {
         assert_eq!(claimed.ledger().cursor("a"), Some(at(2)), "{damage}: below the pending event");
         assert_eq!(claimed.ledger().cursor("b"), Some(at(2)), "{damage}");
         assert!(claimed.ledger().paused().sinks.contains_key("a"), "{damage}: it does not resume automatically");
+        assert_eq!(claimed.ledger().replays()[&1].next, Some(offset(1)), "{damage}: the replay continues");
         let lost = ledgers.store.lost().unwrap();
         assert_eq!((lost.late, lost.quarantined, lost.dead_letters), (1, 2, 1), "{damage}");
         claimed.commit(Commit(vec![advance("a", 6)])).await.unwrap();
