@@ -26,10 +26,14 @@ use ledger::{Change, Key, LATE, QUARANTINE};
 use proof::event::{EventKey, RawEvent};
 
 pub(super) mod queue;
+pub(super) mod replay;
 
 /// The interval at which the running time of the channel is recorded. The events' waits for their proofs are measured by it.
 /// A crash loses at most this much of each wait.
 const RECORD_ASKED: Duration = Duration::from_secs(60);
+
+/// How long a late event waits for room in the queues of the lanes. Other late events wait meanwhile.
+const ROOM_WAIT: Duration = Duration::from_millis(50);
 
 /// Returns whether the limit of pending events is reached. Events that have left the queue, on their way to the lanes, do not
 /// count.
@@ -167,7 +171,9 @@ async fn take(
         Some(Disposition::Deliver(record)) => {
             let trace = shared.channel.parts.traces.begin("late", &shared.channel.identity, since);
             trace.note(|| vec![("offset", key.offset.get())]);
-            if !hub.offer_late(&LateRecord { record: Arc::new(record), cause, trace }) {
+            let record = LateRecord { record: Arc::new(record), cause, trace };
+            hub.room_for_late(ROOM_WAIT).await;
+            if !hub.offer_late(&record) {
                 if cause == Cause::Proof { late.insert([key]) } else { late.wait_for_room(key) }
             }
             return Ok(());

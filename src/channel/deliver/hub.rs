@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TryRecvError};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, info};
 
 use crate::deliver::batch::{Batch, LateRecord, Work};
@@ -37,6 +37,8 @@ pub(crate) struct Hub {
     inner: Mutex<Inner>,
     /// Notified when a lane was attached, and when a lane took work from its queue.
     changed: Notify,
+    /// Notified when a lane took work from its queue, for the late events that wait for room.
+    taken: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +74,7 @@ pub(crate) struct Waiting {
 
 impl Hub {
     pub(crate) fn new(channel: ChannelRef) -> Self {
-        Self { channel, inner: Mutex::default(), changed: Notify::new() }
+        Self { channel, inner: Mutex::default(), changed: Notify::new(), taken: Notify::new() }
     }
 
     pub(crate) fn begin_at(&self, position: Option<Offset>) {
@@ -142,6 +144,13 @@ impl Hub {
         inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
     }
 
+    /// Waits until every attached lane has room for a late event, at most `patience`.
+    pub(crate) async fn room_for_late(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let is_full = || lock(&self.inner).attached().any(|(_, lane)| lane.queue.capacity() == 0);
+        while is_full() && timeout_at(deadline, self.taken.notified()).await.is_ok() {}
+    }
+
     /// Attaches a lane if the lane has caught up. Returns whether it has caught up.
     pub(crate) fn rejoin(&self, sink: &Arc<str>, cursor: Option<Offset>) -> bool {
         let mut inner = lock(&self.inner);
@@ -162,6 +171,11 @@ impl Hub {
         if let Some(lane) = lock(&self.inner).lanes.get_mut(sink) {
             lane.attached = false;
         }
+    }
+
+    fn note_taken(&self) {
+        self.changed.notify_one();
+        self.taken.notify_one();
     }
 
     /// Closes the feeds. Each lane ends when its queue is empty.
@@ -193,13 +207,13 @@ impl LaneInput {
 
     pub(super) async fn recv(&mut self) -> Option<Work> {
         let work = self.queue.recv().await;
-        self.hub.changed.notify_one();
+        self.hub.note_taken();
         work
     }
 
     pub(super) fn try_recv(&mut self) -> Result<Work, TryRecvError> {
         let work = self.queue.try_recv();
-        self.hub.changed.notify_one();
+        self.hub.note_taken();
         work
     }
 }
