@@ -13,7 +13,7 @@
 //! reader ──► verify ──► batch ──► hub ──┬─► lane ─► sink      one lane per sink, each with its own cursor
 //! └──────── intake ─────────┘           └─► lane ─► sink      a lane that falls behind has its own intake
 //!              ▲
-//!              └── late events, read again by id until their proof arrives
+//!              └── late events, read again by id until their proof arrives, and past events that an operator replays
 //! ```
 //!
 //! While more events can be read, all stages work at the same time. One range is being read (`read::ahead`). The previous
@@ -67,7 +67,7 @@ pub use status::pace::{Progress, counted, grouped, rate, span};
 pub use status::watchers::{WatcherStatus, Watchers};
 pub use status::{
     Activity, ChannelStatus, Compared, Condition, FormerNames, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
-    POLLS_IN_VAIN, Pauses, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus, StoredEvents,
+    POLLS_IN_VAIN, Pauses, Problem, Refill, ReplayStatus, SharedProofs, SharedWorkflow, SignerStatus, StoredEvents,
     UnknownValueStatus,
 };
 pub use verify::expect::{Expect, Names, NotOfChannel, SignedField, decoded};

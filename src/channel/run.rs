@@ -12,7 +12,7 @@ use crate::channel::{Channel, SharedParts};
 use crate::comparison::daily;
 use crate::deliver::lanes::Lanes;
 use crate::error::ChannelError;
-use crate::late;
+use crate::late::{self, replay};
 use crate::read::gap_search;
 use crate::read::intake::{Intake, LOOK_AHEAD_TIMEOUT, look_ahead};
 use crate::read::start;
@@ -133,7 +133,7 @@ impl Channel {
     }
 }
 
-/// Until `stop` fires: feeds the lanes, requests late proofs, searches the gaps, and compares the history with the sinks.
+/// Until `stop` fires: feeds the lanes, requests late proofs, searches the gaps, replays past events, and compares the history with the sinks.
 async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
     tokio::select! {
         biased;
@@ -141,6 +141,7 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
         ended = shared.by_plan(|read_plan| feed(shared, read_plan)) => ended,
         ended = late::settle(shared) => ended,
         ended = gap_search::watch(shared) => ended.map(|never| match never {}),
+        ended = replay::watch(shared) => ended.map(|never| match never {}),
         never = shared.by_plan(|read_plan| daily::watch(shared, read_plan)) => match never {},
     }
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
 pub use condition::{Condition, Level};
+pub use replays::ReplayStatus;
 
 use crate::status::pace::Progress;
 use crate::status::watchers::WatcherStatus;
@@ -32,6 +33,7 @@ pub(crate) mod deliveries;
 pub(crate) mod hour;
 pub(crate) mod newest;
 pub(crate) mod pace;
+pub(crate) mod replays;
 pub(crate) mod reporter;
 pub(crate) mod unknown;
 pub(crate) mod watchers;
@@ -90,6 +92,12 @@ pub struct ChannelStatus {
     pub pending: usize,
     /// The error that prevents requests for late proofs.
     pub pending_error: Option<Problem>,
+    /// The replays that have not ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replays: Vec<ReplayStatus>,
+    /// The error that prevents the reading of past events for a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay_error: Option<Problem>,
     /// The last error of the channel's reading since the daemon started, even if the error is resolved.
     pub last_error: Option<Problem>,
     /// If the service's newest event is below the events that were already read, the highest offset that was read.

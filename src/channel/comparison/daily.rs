@@ -23,8 +23,6 @@ use super::{Accounts, Comparison, Comparisons, LastComparison, NAMED, NotCompare
 use crate::channel::controls::Handle;
 use crate::error::ReadError;
 use crate::read::reader::{History, first_since};
-use crate::read::service::Service;
-use crate::read::source::Source;
 use crate::run::context::{ReadPlan, RunContext};
 use ledger::Ledger;
 use net::Chain;
@@ -76,7 +74,7 @@ pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infa
 /// Compares once. Returns `false` if a sink could not be read. The error was then logged.
 async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<bool, ReadError> {
     let (channel, settings) = (&shared.channel, &read_plan.settings);
-    let source = quiet(shared, read_plan);
+    let source = read_plan.quiet_source();
     let covered = channel.handle.board().comparisons.last.map_or(every, |last| last.elapsed()) + every;
     let since = channel.parts.machine.now().saturating_sub_unsigned(covered.as_secs());
     let since = first_since(&*source, since).await?;
@@ -104,16 +102,6 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
         }
     }
     Ok(report(shared, comparison))
-}
-
-/// Returns a source that sends the same requests as the channel's source, but does not report the answers on the board,
-/// because they concern past events.
-fn quiet(shared: &RunContext, read_plan: &ReadPlan) -> Arc<dyn Source> {
-    let Some(client) = read_plan.source.client() else { return read_plan.source.clone() };
-    let own = &shared.channel.handle;
-    let handle = Arc::new(Handle::of(own.memory.clone(), own.turns()));
-    let (channel, metrics) = (read_plan.settings.channel.id, shared.channel.metrics.clone());
-    Arc::new(Service { api: client.clone(), channel, handle, metrics })
 }
 
 /// Reports the result in the status and the log. Returns whether every sink was read.

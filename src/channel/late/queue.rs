@@ -70,11 +70,12 @@ impl LateQueue {
     /// made, some of these events are not late. Such an event is removed when it is due.
     pub(crate) fn add_after(&self, changes: &[Change]) -> AddAfter<'_> {
         let made_late = |change: &Change| match change {
-            Change::Owe { event, .. } => Some((event.event_key(), event.appeared)),
-            Change::Release { key, .. } => Some((*key, true)),
-            _ => None,
+            Change::Owe { event, .. } => vec![(event.event_key(), event.appeared)],
+            Change::Release { key, .. } => vec![(*key, true)],
+            Change::ReleaseReplayed { events, .. } => events.iter().map(|event| (event.event_key(), true)).collect(),
+            _ => Vec::new(),
         };
-        AddAfter { queue: self, events: changes.iter().filter_map(made_late).collect() }
+        AddAfter { queue: self, events: changes.iter().flat_map(made_late).collect() }
     }
 
     pub(super) fn add(&self, events: impl Iterator<Item = (EventKey, IsStored)>) {

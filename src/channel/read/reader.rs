@@ -249,6 +249,12 @@ impl History {
         Self { reader: Reader::new(source, page_limit), position: from.before(), to }
     }
 
+    /// Returns whether every event of the range was returned. Otherwise, an empty list from [`next`](Self::next) means that
+    /// the service shows no event at the end of the range or above it.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.position >= Some(self.to)
+    }
+
     /// Returns the next events in ascending order, at most one page. Returns an empty list at the end of the range.
     ///
     /// # Errors

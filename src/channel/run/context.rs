@@ -9,12 +9,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Channel;
-use crate::channel::controls::LeasedChannel;
+use crate::channel::controls::{Handle, LeasedChannel};
 use crate::channel::settings::{Plan, Settings};
 use crate::deliver::hub::Hub;
 use crate::error::ChannelError;
 use crate::late::queue::LateQueue;
 use crate::read::gaps::Gaps;
+use crate::read::service::Service;
 use crate::read::source::Source;
 use crate::status::unknown::UnknownReporter;
 use crate::verify::{CheckParameters, Checked};
@@ -137,6 +138,16 @@ impl ReadPlan {
         channel.handle.board().begin_plan(settings);
         let (settings, source, logged) = (settings.clone(), source.clone(), Mutex::default());
         Arc::new(Self { channel: channel.clone(), settings, source, logged, over: CancellationToken::new() })
+    }
+
+    /// Returns a source that sends the same requests as the channel's source, but does not report the answers on the board,
+    /// because they concern past events.
+    pub(crate) fn quiet_source(&self) -> Arc<dyn Source> {
+        let Some(client) = self.source.client() else { return self.source.clone() };
+        let Handle { memory, turns, .. } = &*self.channel.handle;
+        let handle = Arc::new(Handle::of(memory.clone(), turns.clone()));
+        let (channel, metrics) = (self.settings.channel.id, self.channel.metrics.clone());
+        Arc::new(Service { api: client.clone(), channel, handle, metrics })
     }
 
     pub(crate) async fn check(&self, received: Timestamp, events: Vec<RawEvent>) -> Vec<Checked> {

@@ -15,7 +15,7 @@ use crate::status::deliveries::LateDeliveries;
 use crate::status::hour::Hour;
 use crate::status::newest::Newest;
 use crate::status::pace::{Pace, Progress, seconds_left};
-use crate::status::watchers::Watchers;
+use crate::status::replays::{ReplayBoard, ReplayStatus};
 use crate::status::{
     Activity, ChannelStatus, Condition, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus,
     StoredEvents,
@@ -46,8 +46,7 @@ pub struct Board {
     pub hour: Hour,
     /// The channel's late deliveries.
     pub late: LateDeliveries,
-    /// The watchers whose events were delivered.
-    pub watchers: Watchers,
+    pub(crate) replays: ReplayBoard,
     /// The status without the fields that [`Board::status`] fills in when it is called.
     pub(crate) status: ChannelStatus,
     pub(crate) newest: Newest,
@@ -109,6 +108,8 @@ impl Board {
         let cursor = lanes.iter().map(|lane| lane.cursor).min().flatten();
         let (pending, pending_full) = (ledger.late().len(), ledger.late_room().is_full(LATE));
         let late_error = status.pending_error.clone();
+        let mut replays = self.replays(ledger);
+        replays.retain(|replay| !replay.state.has_ended());
         ChannelStatus {
             channel: channel.name.clone(),
             channel_id: channel.id,
@@ -125,12 +126,18 @@ impl Board {
             quarantine: StoredEvents::of(ledger.quarantine_room(), QUARANTINE),
             dead_letters: StoredEvents::of(ledger.dead_letter_room(), DEAD_LETTERS),
             pending_full,
-            watchers: self.watchers.statuses(),
+            replay_error: self.replays.error.clone().filter(|_| !replays.is_empty()),
+            replays,
             unanswered_seconds: self.silence().map(|silence| silence.as_secs()),
             lanes,
             former: FormerNames { processed: cursor, late: pending, late_error, late_full: pending_full },
             ..status
         }
+    }
+
+    /// Returns the status of every recorded replay, including replays that have ended.
+    pub fn replays(&self, ledger: &Ledger) -> Vec<ReplayStatus> {
+        self.replays.statuses(ledger)
     }
 
     /// Returns the lag of the slowest of these sinks, in offsets. Returns `None` if the newest offset is unknown.
@@ -344,6 +351,7 @@ impl Board {
         }
         self.lanes.clear();
         self.status.pending_error = None;
+        self.replays = ReplayBoard::default();
         self.unanswered = None;
         self.status.newest_below = None;
         self.status.polls_in_vain = 0;

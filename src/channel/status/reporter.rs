@@ -37,6 +37,8 @@ pub(crate) enum LoopPart {
     Lane(Arc<str>),
     /// The requests for late proofs.
     Late,
+    /// The reading of past events for a replay.
+    Replay,
 }
 
 impl StatusReporter {
@@ -46,6 +48,7 @@ impl StatusReporter {
             LoopPart::Channel => board.report(activity),
             LoopPart::Lane(sink) => board.lane(sink).status.reading = Some(activity),
             LoopPart::Late => board.status.pending_error = activity.problem().cloned(),
+            LoopPart::Replay => board.replays.error = activity.problem().cloned(),
         }
     }
 

@@ -1,0 +1,148 @@
+//! Replays past events: reads the range of a replay from the service, and makes its events late, one page at a time.
+//!
+//! # Invariants
+//!
+//! * **Durable.** One commit makes the events of a page late and moves the position of the replay. After a crash, the replay
+//!   continues at this position, on whatever instance owns the channel. No event is skipped, and only events that a sink has
+//!   accepted without a record are delivered again.
+//! * **In the background.** The next page is read only after the events of the previous page were delivered, except a few. New
+//!   events pass the same queues, so they wait for at most the events in the queues.
+//! * **Only accepted events.** Quarantined events of the range are not replayed. Every other event is verified again.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use tracing::info;
+
+use crate::error::{ChannelError, ReadError};
+use crate::read::reader::History;
+use crate::run::context::{ReadPlan, RunContext};
+use crate::status::Activity;
+use crate::status::reporter::{ErrorReporter, LoopPart, StatusReporter};
+use ledger::{Change, Ledger, Pending, Replay, ReplayId, ReplayState};
+use proof::event::{Offset, RawEvent};
+use telemetry::ALWAYS;
+
+/// The reading of a replay.
+struct Reading {
+    id: ReplayId,
+    /// The position of the replay after the pages that were read.
+    next: Offset,
+    history: History,
+}
+
+/// Carries out the channel's replays.
+pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
+    loop {
+        shared.owned.leased.until(has_running).await;
+        // Boxed, because most channels have no replay.
+        Box::pin(shared.by_plan(|read_plan| carry_out(shared, read_plan))).await?;
+    }
+}
+
+fn has_running(ledger: &Ledger) -> bool {
+    ledger.replays().values().any(|replay| replay.state == ReplayState::Running)
+}
+
+/// Carries out the running replays, in the order in which they are due, until none is left.
+async fn carry_out(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Result<(), ChannelError> {
+    let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: LoopPart::Replay };
+    // Clears an error that was reported under an earlier plan.
+    reporter.report(Activity::Reading);
+    let mut trouble = ErrorReporter::new(&read_plan, &reporter, None);
+    let mut reading = None;
+    while let Some((id, replay)) = due(shared).await {
+        let Some(next) = replay.next else {
+            finish(shared, id, &replay).await?;
+            continue;
+        };
+        let begin = || {
+            let history = History::of(read_plan.quiet_source(), next, replay.to, read_plan.settings.page_limit);
+            Reading { id, next, history }
+        };
+        let is_same = |reading: &Reading| (reading.id, reading.next) == (id, next);
+        let current = reading.take().filter(is_same).unwrap_or_else(begin);
+        reading = Some(step(shared, &replay, current, &mut trouble).await?);
+    }
+    // A replay that is paused or cancelled has no error.
+    trouble.over();
+    Ok(())
+}
+
+/// Waits until a step of a replay is due. Returns `None` if no replay runs any more.
+async fn due(shared: &RunContext) -> Option<(ReplayId, Replay)> {
+    let mut due = None;
+    let is_due = |ledger: &Ledger| {
+        due = ledger.due_replay().map(|(id, replay)| (id, replay.clone()));
+        due.is_some() || !has_running(ledger)
+    };
+    shared.owned.leased.until(is_due).await;
+    due
+}
+
+/// Reads the next page and makes its events late. If the page cannot be read, waits before the next attempt.
+async fn step(
+    shared: &RunContext,
+    replay: &Replay,
+    mut reading: Reading,
+    trouble: &mut ErrorReporter,
+) -> Result<Reading, ChannelError> {
+    match page(replay, &mut reading).await {
+        Ok(events) => {
+            trouble.over();
+            let following = events.last().map(|last| last.offset).filter(|last| *last < replay.to);
+            let following = following.and_then(|last| Offset::new(last.get().saturating_add(1)));
+            release(shared, reading.id, replay, &events, following).await?;
+            // If this was the last page, the replay is not read again.
+            reading.next = following.unwrap_or(reading.next);
+        }
+        Err(error) => trouble.wait_out("reading the events of a replay", error).await,
+    }
+    Ok(reading)
+}
+
+/// Returns the next page, or an empty page if the range has no more events. A service that shows no event at the end of the
+/// range or above it may have lost events for some time, so the range is then in doubt.
+async fn page(replay: &Replay, reading: &mut Reading) -> Result<Vec<RawEvent>, ReadError> {
+    let page = reading.history.next().await?;
+    if page.is_empty() && !reading.history.is_complete() {
+        return Err(ReadError::InDoubt { above: reading.next.before(), below: replay.to });
+    }
+    Ok(page)
+}
+
+/// Makes events late and moves the position of the replay, in one commit.
+async fn release(
+    shared: &RunContext,
+    id: ReplayId,
+    replay: &Replay,
+    page: &[RawEvent],
+    next: Option<Offset>,
+) -> Result<(), ChannelError> {
+    let channel = &shared.channel;
+    let is_quarantined = |event: &RawEvent| shared.look(|ledger| ledger.quarantined().contains_key(&event.event_key()));
+    let pending = |event: &RawEvent| {
+        let pending = channel.pending(event, channel.parts.machine.time(), false);
+        Pending { received: None, ..pending }
+    };
+    let events: Vec<_> = page.iter().filter(|event| !is_quarantined(event)).map(pending).collect();
+    let keys: Vec<_> = events.iter().map(Pending::event_key).collect();
+    shared.commit(vec![Change::Asked(shared.asked()), Change::ReleaseReplayed { id, next, events }]).await?;
+    // If an operator has paused or cancelled the replay meanwhile, the commit has changed nothing.
+    if shared.look(|ledger| ledger.replays().get(&id).is_some_and(|replay| replay.next == next)) {
+        let mut board = channel.handle.board();
+        board.replays.note(id, next);
+        for sink in &replay.sinks {
+            board.comparisons.replayed(sink, keys.iter().copied());
+        }
+    }
+    Ok(())
+}
+
+async fn finish(shared: &RunContext, id: ReplayId, replay: &Replay) -> Result<(), ChannelError> {
+    shared.commit(vec![Change::SetReplay { id, state: ReplayState::Done }]).await?;
+    let Replay { from, to, events, .. } = replay;
+    let (channel, from, to) = (&shared.channel.identity.name, from.get(), to.get());
+    info!(target: ALWAYS, %channel, replay = id, from, to, events, "replay finished");
+    Ok(())
+}
