@@ -185,6 +185,13 @@ pub(crate) fn channel(
             (paused(known.paused))
             @if let Some(problem) = known.activity.problem() { (trouble(problem)) }
             @if let Some(problem) = &known.pending_error { p.sub { "Pending proofs: " } (trouble(problem)) }
+            @for replay in &known.replays {
+                p.sub {
+                    "Replay " (replay.id) " to " (text(&replay.sinks.join(", "))) ": " (<&str>::from(replay.state))
+                    ", offsets read: " (replay.progress().to_string())
+                }
+            }
+            @if let Some(problem) = &known.replay_error { p.sub { "Replays: " } (trouble(problem)) }
             dl.numbers {
                 div { dt { "Cursor" } dd { (offset(known.cursor)) } }
                 div { dt { "Newest offset" } dd { (offset(known.newest)) } }

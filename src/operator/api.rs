@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use api::Filter;
 use channel::{LateDelivery, Sample};
 use ledger::store::shared::InstanceId;
-use ledger::{Cursor, DeadLetterFacts, PendingEvent, Quarantined};
+use ledger::{Cursor, DeadLetterFacts, PendingEvent, Quarantined, ReplayId};
 use proof::event::{ChannelId, EventId, Offset};
 use record::Readable;
 
@@ -222,7 +222,43 @@ pub struct DeadLetterSelection {
     pub until: Option<Timestamp>,
 }
 
-/// Delivers past events to one sink again.
+/// Starts a replay: the channel delivers the events of a past range again.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StartReplay {
+    pub channel: String,
+    /// Only this sink. Without it, the replay is for every configured sink of the channel.
+    pub sink: Option<String>,
+    /// The offset of the first event.
+    pub from: Offset,
+    /// The offset of the last event.
+    pub to: Offset,
+}
+
+/// Requests the replays of one channel or of all channels, including the latest of those that have ended.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ListReplays {
+    pub channel: Option<String>,
+}
+
+/// Pauses, resumes or cancels a replay. Events that were already read are still delivered.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SetReplay {
+    pub channel: String,
+    pub id: ReplayId,
+    pub action: ReplayAction,
+}
+
+/// A change of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplayAction {
+    Pause,
+    Resume,
+    Cancel,
+}
+
+/// Delivers past events to one sink again, in one commit. The request contains the events. There can be at most as many as
+/// the channel has room for pending events.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ReplayEvents {
     pub channel: String,

@@ -7,7 +7,8 @@
 //! # Invariants
 //!
 //! * **Nothing is delivered from here.** An event that is released from the quarantine or replayed is recorded as a late
-//!   delivery, durably and in one commit. The channel verifies the event again, and a lane delivers it.
+//!   delivery, durably and in one commit. The channel verifies the event again, and a lane delivers it. A replay of a range is
+//!   only recorded here: the channel reads its events.
 //! * **Through the lease.** A request changes a channel in the same way as the channel's owner does. If no task of this
 //!   process owns the channel, the process takes the channel's lease until the request is done.
 //! * **Quarantined events and dead letters are removed only at an operator's request,** and each change is logged.

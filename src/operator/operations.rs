@@ -28,6 +28,7 @@ mod cursors;
 mod dead_letters;
 pub(crate) mod hour;
 mod quarantine;
+mod replays;
 mod tail;
 
 use changes::Reloads;

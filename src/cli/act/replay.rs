@@ -1,48 +1,72 @@
-//! `channeld replay`: delivers past events to one sink again.
+//! `channeld replay`: starts, lists, pauses, resumes and cancels replays of past events.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use clap::ArgGroup;
 
 use crate::cli::context::{CommandError, Context, Exit, client, configured};
 use crate::cli::first_event::{self, Search};
-use crate::cli::operate::Operator;
-use crate::cli::terminal::progress::ProgressBar;
-use channel::{History, OffsetOrTime, counted, grouped, unobserved};
-use ledger::LATE;
+use channel::{OffsetOrTime, ReplayStatus, grouped};
+use ledger::ReplayId;
 use net::time::Time;
-use operator::api::{CursorPosition, ListCursors, ReplayEvents};
-use operator::{check_sink, verifier_of};
-use proof::event::{Offset, RawEvent};
+use operator::api::{ChannelEntry, ListReplays, ReplayAction, SetReplay, StartReplay};
+use operator::find;
+use proof::event::Offset;
 
-/// Maximum size of the events in one request, in bytes of base64. The daemon accepts more.
-const REQUEST_BYTES: usize = 512 * 1024;
-
-/// Replay past events of a channel to one sink.
+/// Replay past events of a channel to its sinks.
 ///
-/// The events are read from the service again without gaps, verified again, and sent to the sink as late deliveries
-/// with their original ids. A receiver that deduplicates by id therefore drops events that it already has. The cursor
-/// of the sink does not move, and its filter applies. One command can replay at most 10,000 events. All events are read
-/// before the first one is delivered. If the range has too many events, or if the cursor of the sink has not reached
-/// the end of the range, nothing is delivered.
+/// The daemon reads the events from the service again without gaps, verifies them again, and sends them to the sinks as
+/// late deliveries with their original ids. A receiver that deduplicates by id therefore drops events that it already
+/// has. The cursors of the sinks do not move, and their filters apply. Quarantined events are not replayed. If the cursor
+/// of a sink has not reached the end of the range, nothing is delivered.
+///
+/// A replay has no limit and runs in the background: new events are not delayed. It survives a restart of the daemon. If
+/// no daemon runs, it begins when a daemon starts.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  channeld replay --channel settlements --sink ledger --from 15520 --to 15540
-  channeld replay --channel settlements --sink ledger --from 2026-11-01 --to 2026-11-01T06:00:00Z
-  channeld replay --channel settlements --sink ledger --from 2h --to 1h")]
+#[command(
+    group = ArgGroup::new("change").args(["list", "pause", "resume", "cancel"]),
+    override_usage = "channeld replay [OPTIONS] <CHANNEL> --from <OFFSET|TIME> --to <OFFSET|TIME>
+       channeld replay [CHANNEL] --list
+       channeld replay <CHANNEL> --pause <ID>|--resume <ID>|--cancel <ID>",
+    after_help = "Examples:
+  channeld replay settlements --from 15520 --to 15540 --sink ledger
+  channeld replay settlements --from 2026-11-01 --to 2026-11-01T06:00:00Z
+  channeld replay settlements --from 2h --to 1h --sink ledger
+  channeld replay --list
+  channeld replay settlements --cancel 3"
+)]
 pub(crate) struct Args {
     /// The channel: its name in the configuration, or its UUID.
-    #[arg(long)]
-    channel: String,
-    /// The sink.
-    #[arg(long)]
-    sink: String,
+    #[arg(required_unless_present_any = ["list", "flag"])]
+    channel: Option<String>,
+    /// The same as CHANNEL.
+    #[arg(long = "channel", value_name = "CHANNEL", conflicts_with = "channel")]
+    flag: Option<String>,
+    /// Only this sink. Default: every sink of the channel.
+    #[arg(long, conflicts_with = "change")]
+    sink: Option<String>,
     /// The offset of the first event, or the time from which on events were created: 2026-11-01T00:00:00Z, 2026-11-01,
     /// @1793491200 (Unix seconds), or 7d (that long ago).
-    #[arg(long, value_name = "OFFSET|TIME")]
-    from: OffsetOrTime,
+    #[arg(long, value_name = "OFFSET|TIME", conflicts_with = "change")]
+    #[arg(required_unless_present_any = ["list", "pause", "resume", "cancel"])]
+    from: Option<OffsetOrTime>,
     /// The offset of the last event, or the time up to which events were created.
-    #[arg(long, value_name = "OFFSET|TIME")]
-    to: OffsetOrTime,
+    #[arg(long, value_name = "OFFSET|TIME", conflicts_with = "change")]
+    #[arg(required_unless_present_any = ["list", "pause", "resume", "cancel"])]
+    to: Option<OffsetOrTime>,
+    /// List the replays, with their numbers and their progress.
+    #[arg(long)]
+    list: bool,
+    /// Pause this replay. Events that were already read are still delivered.
+    #[arg(long, value_name = "ID")]
+    pause: Option<ReplayId>,
+    /// Resume this replay.
+    #[arg(long, value_name = "ID")]
+    resume: Option<ReplayId>,
+    /// Cancel this replay permanently. Events that were already read are still delivered.
+    #[arg(long, value_name = "ID")]
+    cancel: Option<ReplayId>,
+    /// Print one JSON object per line.
+    #[arg(long)]
+    json: bool,
 }
 
 /// The offsets of the first and the last event.
@@ -52,139 +76,101 @@ struct Range {
     to: Offset,
 }
 
-/// Delivers the events again. If a request fails midway, the error says how many events were already queued.
 pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
-    let Args { channel, sink, from, to } = args;
-    if let (OffsetOrTime::Offset(from), OffsetOrTime::Offset(to)) = (from, to)
-        && from > to
-    {
-        return Err(CommandError::usage("--from is above --to"));
+    if args.list {
+        return list(args, cx).await;
     }
-    let config = cx.config()?;
-    let (known, _) = verifier_of(&configured(&config.channels), channel)?;
-    let client = client(&config, known.id)?;
-    let operator = cx.operator()?;
-    let lane = args.lane(&operator).await?;
-    let range = args.range(&Search { client: client.clone(), channel: known.id }, cx).await?;
-    let Range { from, to } = range;
-    let events = range.read(History::of(unobserved(client, known.id), from, to, config.api.page_limit)).await?;
-    let (Some(first), Some(last)) = (events.first(), events.last()) else {
-        let message = format!("channel {channel} has no event from {from} to {to}: nothing is delivered");
-        return Err(CommandError::failed(message));
+    let channel = args.channel().ok_or_else(|| CommandError::usage("the channel is missing"))?.to_owned();
+    if let Some((id, action)) = args.change() {
+        let changed = cx.operator()?.ask(&SetReplay { channel, id, action }).await?;
+        return say(args, &changed, cx);
+    }
+    let (Some(from), Some(to)) = (args.from, args.to) else {
+        return Err(CommandError::usage("--from and --to are missing"));
     };
-    if Some(last.offset) > lane.cursor.through {
-        return Err(CommandError::usage(format!(
-            "sink {sink} of channel {channel} has reached offset {}, and receives later events in order: nothing is delivered; choose a lower --to",
-            lane.cursor
-        )));
-    }
-    let (all, mut queued, mut bar) = (events.len(), 0, ProgressBar::begin());
-    for events in requests(&events) {
-        let request = ReplayEvents { channel: channel.clone(), sink: sink.clone(), events };
-        let offsets = operator.ask(&request).await.map_err(|CommandError(exit, why)| match queued {
-            0 => CommandError(exit, why),
-            _ => CommandError(
-                exit,
-                format!("{queued} of {all} events will be delivered to {sink}; the request for the next events failed: {why}"),
-            ),
-        })?;
-        queued += offsets.len();
-        bar.tell(queued as u64, all as u64, "queued: ");
-    }
-    bar.hide();
-    let queued = counted(queued as u64, "event");
-    cx.say(format!("{queued}, from {} to {}, will be delivered to {sink}", first.offset, last.offset))
+    let Range { from, to } = range(&channel, from, to, cx).await?;
+    let request = StartReplay { channel, sink: args.sink.clone(), from, to };
+    let started = cx.operator()?.ask(&request).await?;
+    say(args, &started, cx)
 }
 
 impl Args {
-    async fn lane(&self, operator: &Operator) -> Result<CursorPosition, CommandError> {
-        let lanes = operator.ask(&ListCursors { channel: Some(self.channel.clone()) }).await?;
-        let mut lanes: Vec<_> = lanes.into_iter().map(|lane| lane.facts).filter(|lane| lane.configured).collect();
-        let sinks: Vec<_> = lanes.iter().map(|lane| &*lane.sink).collect();
-        check_sink(&self.channel, &self.sink, &sinks)?;
-        lanes.retain(|lane| lane.sink == self.sink);
-        Ok(lanes.remove(0))
+    fn channel(&self) -> Option<&str> {
+        self.channel.as_deref().or(self.flag.as_deref())
     }
 
-    /// Finds the offsets of times, and says which event is the first since a time.
-    async fn range(&self, search: &Search, cx: &mut Context<'_>) -> Result<Range, CommandError> {
-        let Self { channel, from, to, .. } = self;
-        let none = |time: Time, when: &str| {
-            CommandError::failed(format!(
-                "channel {channel} has no event created at {time} or {when}: nothing is delivered"
-            ))
-        };
-        let to = match *to {
-            OffsetOrTime::Offset(to) => to,
-            OffsetOrTime::Time(time) => search.last_until(time).await?.ok_or_else(|| none(time, "earlier"))?,
-        };
-        let from = match *from {
-            OffsetOrTime::Offset(from) => from,
-            OffsetOrTime::Time(time) => {
-                let first = search.first_since(time).await?;
-                let from = first.offset().ok_or_else(|| none(time, "later"))?;
-                cx.say(first_event::line(time, &first))?;
-                from
-            }
-        };
-        if from > to {
-            return Err(CommandError::failed(format!(
-                "channel {channel} has no event in this range, from offset {from} to offset {to}: nothing is delivered"
-            )));
-        }
-        Ok(Range { from, to })
+    fn change(&self) -> Option<(ReplayId, ReplayAction)> {
+        let Self { pause, resume, cancel, .. } = self;
+        let pause = pause.map(|id| (id, ReplayAction::Pause));
+        let resume = resume.map(|id| (id, ReplayAction::Resume));
+        pause.or(resume).or(cancel.map(|id| (id, ReplayAction::Cancel)))
     }
 }
 
-impl Range {
-    async fn read(&self, mut history: History) -> Result<Vec<RawEvent>, CommandError> {
-        let Self { from, to } = self;
-        let (mut events, mut bytes, mut bar) = (Vec::<RawEvent>::new(), 0, ProgressBar::begin());
-        loop {
-            let page = history.next().await.map_err(CommandError::reading("the events could not be read"))?;
-            let Some(last) = page.last() else { return Ok(events) };
-            bar.tell_offset(last.offset, *from, *to, "read: ");
-            for event in page {
-                bytes += event.json.len() as u64;
-                if events.len() as u64 == LATE.events || bytes > LATE.bytes {
-                    let (count, mib) = (grouped(LATE.events), LATE.bytes >> 20);
-                    let first =
-                        events.last().map_or(String::new(), |last| format!(", the first up to --to {}", last.offset));
-                    return Err(CommandError::usage(format!(
-                        "from {from} to {to} are more than {count} events or {mib} MiB, the limit for one command: deliver them in parts{first}; nothing is delivered"
-                    )));
-                }
-                events.push(event);
-            }
-        }
-    }
+async fn list(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
+    let request = ListReplays { channel: args.channel().map(str::to_owned) };
+    let replays = cx.operator()?.ask(&request).await?;
+    cx.say_list(args.json, &replays, (&heading(), "No replays."), line)
 }
 
-/// Divides events into requests of at most `REQUEST_BYTES`. A larger event gets a request of its own.
-fn requests(page: &[RawEvent]) -> Vec<Vec<String>> {
-    let (mut requests, mut bytes) = (vec![Vec::new()], 0);
-    for event in page {
-        let json = STANDARD.encode(&event.json);
-        if bytes > 0 && bytes + json.len() > REQUEST_BYTES {
-            requests.push(Vec::new());
-            bytes = 0;
-        }
-        bytes += json.len();
-        requests.last_mut().expect("one exists from the start").push(json);
+/// Says the state of a replay after a change.
+fn say(args: &Args, entry: &ChannelEntry<ReplayStatus>, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
+    if args.json {
+        return cx.say_each(true, std::slice::from_ref(entry), line);
     }
-    requests
+    let ChannelEntry { channel, facts: ReplayStatus { id, sinks, from, to, state, .. }, .. } = entry;
+    let (state, sinks) = (<&str>::from(*state), sinks.join(", "));
+    cx.say(format!("replay {id} of channel {channel}, from {from} to {to}, to {sinks}: {state}"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn heading() -> String {
+    format!(
+        "{:24}  {:>6}  {:9}  {:>10}  {:>10}  {:>10}  {:24}  READ",
+        "CHANNEL", "ID", "STATE", "FROM", "TO", "EVENTS", "SINKS"
+    )
+}
 
-    #[test]
-    fn a_request_stays_within_the_daemons_limit_or_has_one_event() {
-        let event = |bytes: usize| RawEvent { offset: Offset::ZERO, id: None, json: vec![b' '; bytes].into() };
-        let sizes = |page: &[RawEvent]| requests(page).iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(sizes(&[event(10), event(10)]), [2]);
-        assert_eq!(sizes(&[event(300_000), event(300_000), event(10)]), [1, 2]);
-        assert_eq!(sizes(&[event(10), event(600_000), event(10)]), [1, 1, 1]);
+fn line(ChannelEntry { channel, facts: replay, .. }: &ChannelEntry<ReplayStatus>) -> String {
+    let ReplayStatus { id, sinks, from, to, state, events, .. } = replay;
+    let (state, sinks, progress) = (<&str>::from(*state), sinks.join(", "), replay.progress());
+    format!("{channel:24}  {id:>6}  {state:9}  {from:>10}  {to:>10}  {:>10}  {sinks:24}  {progress}", grouped(*events))
+}
+
+/// Finds the offsets of times, and says which event is the first since a time.
+async fn range(
+    channel: &str,
+    from: OffsetOrTime,
+    to: OffsetOrTime,
+    cx: &mut Context<'_>,
+) -> Result<Range, CommandError> {
+    if let (OffsetOrTime::Offset(from), OffsetOrTime::Offset(to)) = (from, to) {
+        return if from > to { Err(CommandError::usage("--from is above --to")) } else { Ok(Range { from, to }) };
     }
+    let config = cx.config()?;
+    let known = find(&configured(&config.channels), channel)?;
+    let search = Search { client: client(&config)?, channel: known.id };
+    let none = |time: Time, when: &str| {
+        CommandError::failed(format!(
+            "channel {channel} has no event created at {time} or {when}: nothing is delivered"
+        ))
+    };
+    let to = match to {
+        OffsetOrTime::Offset(to) => to,
+        OffsetOrTime::Time(time) => search.last_until(time).await?.ok_or_else(|| none(time, "earlier"))?,
+    };
+    let from = match from {
+        OffsetOrTime::Offset(from) => from,
+        OffsetOrTime::Time(time) => {
+            let first = search.first_since(time).await?;
+            let from = first.offset().ok_or_else(|| none(time, "later"))?;
+            cx.say(first_event::line(time, &first))?;
+            from
+        }
+    };
+    if from > to {
+        return Err(CommandError::failed(format!(
+            "channel {channel} has no event in this range, from offset {from} to offset {to}: nothing is delivered"
+        )));
+    }
+    Ok(Range { from, to })
 }

@@ -1,4 +1,4 @@
-//! Lists, shows, drops and replays dead letters. Also replays past events.
+//! Lists, shows, drops and replays dead letters. Also replays past events whose bytes the request contains.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -93,7 +93,7 @@ impl Operations {
     }
 
     /// Records past events as late deliveries to one sink. The sink's cursor does not move.
-    pub(crate) async fn replay(&self, request: &ReplayEvents) -> Result<Vec<Offset>, Refusal> {
+    pub(crate) async fn replay_events(&self, request: &ReplayEvents) -> Result<Vec<Offset>, Refusal> {
         let (channel, sink) = self.lane(&request.channel, &request.sink)?;
         let owned = self.owned(&channel).await?;
         check_room(&channel, &owned, request.events.len())?;

@@ -14,7 +14,7 @@ use prometheus::proto::{LabelPair, Metric, MetricFamily};
 use prometheus::{IntGaugeVec, Registry, TextEncoder};
 
 use crate::Report;
-use channel::{ChannelStatus, LaneStatus, SignerStatus};
+use channel::{ChannelStatus, LaneStatus, ReplayStatus, SignerStatus};
 use ledger::Pause;
 use proof::event::Offset;
 use telemetry::metrics::{self, Metrics};
@@ -154,6 +154,9 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     gauges.set_unless_zero("channeld_channel_shared_workflows", &[name], channel.shared_workflows.len());
     gauges.set_unless_zero("channeld_channel_pending_full", &[name], channel.pending_full);
     gauges.set_unless_zero("channeld_channel_dead_letters_full", &[name], channel.dead_letters.full);
+    gauges.set_unless_zero("channeld_replays", &[name], channel.replays.len());
+    let left = channel.replays.iter().map(ReplayStatus::progress).map(|read| read.of.saturating_sub(read.done));
+    gauges.set_unless_zero("channeld_replay_offsets_left", &[name], left.sum::<u64>());
     gauges.set_unless_zero("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));
 }
 

@@ -21,13 +21,13 @@ use tracing::info;
 use crate::api::{
     AcknowledgeLost, ChannelEntry, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters,
     DropQuarantined, GetAccounts, GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors,
-    ListDeadLetters, ListQuarantine, PollNow, QuarantinedEvent, Refusal, Reload, ReplayDeadLetters, ReplayEvents,
-    RetriedEvent, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries,
-    WatchTail,
+    ListDeadLetters, ListQuarantine, ListReplays, PollNow, QuarantinedEvent, Refusal, Reload, ReplayDeadLetters,
+    ReplayEvents, RetriedEvent, RetryQuarantined, SetCursors, SetPaused, SetReplay, ShowDeadLetter, ShowQuarantined,
+    StartReplay, TailedDeliveries, WatchTail,
 };
 use crate::request::{BY, MAX_ANSWER, Request, http_request};
 use crate::{Changes, Cluster, Operations, Report};
-use channel::Accounts;
+use channel::{Accounts, ReplayStatus};
 use ledger::store::shared::{ForwardedRequest, ForwardedResponse};
 use ledger::{LostEntries, Quarantined};
 use proof::event::Offset;
@@ -90,7 +90,10 @@ requests! {
     POST "/quarantine/drop": DropQuarantined => Vec<Offset>, drop_quarantined;
     POST "/dead-letters/redeliver": ReplayDeadLetters => Vec<Offset>, replay_dead_letters;
     POST "/dead-letters/drop": DropDeadLetters => Vec<Offset>, drop_dead_letters;
-    POST "/redeliver": ReplayEvents => Vec<Offset>, replay;
+    POST "/redeliver": ReplayEvents => Vec<Offset>, replay_events;
+    GET "/replays": ListReplays => Vec<ChannelEntry<ReplayStatus>>, list_replays;
+    POST "/replays/start": StartReplay => ChannelEntry<ReplayStatus>, start_replay;
+    POST "/replays/set": SetReplay => ChannelEntry<ReplayStatus>, set_replay;
 }
 
 fn route<R: Request>() -> MethodRouter<RouteState> {

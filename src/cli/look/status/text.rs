@@ -7,8 +7,8 @@ use crate::cli::look::cluster::differences;
 use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, json_for_stdout, styled};
 use crate::cli::verdict_line::printable;
 use channel::{
-    Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, UnknownValueStatus,
-    counted, rate, span,
+    Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, ReplayStatus, SharedWorkflow,
+    UnknownValueStatus, counted, rate, span,
 };
 use ledger::Pause;
 use operator::{InstanceStatus, NotReady, Report};
@@ -54,6 +54,7 @@ pub(super) fn text(json: bool, report: &Report) -> String {
             format!("notice: channel {name} shows workflow {workflow_id}, which channel {first_in} showed first")
         }));
         lines.extend(unknown(channel).map(|unknown| format!("notice: channel {name} shows {unknown}")));
+        lines.extend(replays(channel, now).map(|replay| format!("replay: channel {name}, {replay}")));
     }
     for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
         if kept.events > 0 {
@@ -74,6 +75,17 @@ pub(super) fn unknown(channel: &ChannelStatus) -> Option<String> {
     let more = values.len() - first;
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     (!values.is_empty()).then(|| format!("values that this version does not know: {named}{more}"))
+}
+
+/// One text for each replay of the channel that has not ended.
+pub(super) fn replays(channel: &ChannelStatus, now: Timestamp) -> impl Iterator<Item = String> {
+    let error = channel.replay_error.as_ref().map_or_else(String::new, |error| format!("; {}", problem(error, now)));
+    channel.replays.iter().map(move |replay| {
+        let ReplayStatus { id, sinks, from, to, state, events, .. } = replay;
+        let (state, sinks, events) = (<&str>::from(*state), sinks.join(", "), counted(*events, "event"));
+        let progress = replay.progress();
+        format!("{id} to {sinks}: {state}, {events} of {from} to {to} delivered, offsets read: {progress}{error}")
+    })
 }
 
 pub(super) fn instance(InstanceStatus { name, is_self, channels, .. }: &InstanceStatus) -> String {

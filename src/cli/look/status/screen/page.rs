@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
 use super::navigation::Model;
-use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of, unknown};
+use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of, replays, unknown};
 use crate::cli::terminal::{self, padded, shortened};
 use crate::cli::verdict_line::printable;
 use channel::{ChannelStatus, LaneStatus, Level, SharedWorkflow, StoredEvents, counted, grouped, rate, span};
@@ -95,6 +95,9 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     say("dead letters", &kept(&channel.dead_letters), PLAIN);
     if let Some(error) = &channel.pending_error {
         say("pending", &problem(error, now), RED);
+    }
+    for replay in replays(channel, now) {
+        say("replay", &replay, PLAIN);
     }
     // The last error may be resolved, so it is shown with its age. An error that still applies is part of the activity.
     if let Some(error) = channel.last_error.as_ref().filter(|error| channel.activity.problem() != Some(error)) {
