@@ -88,6 +88,7 @@ impl Life {
         let runs = self.world.history.runs.iter().copied().map(Some).chain([None]);
         for (number, run) in runs.enumerate() {
             self.world.lose(number);
+            reload::replay(&self.world, &self.disk, number).await;
             ended = self.run(run, ended).await?;
         }
         if self.accept().await {
@@ -291,6 +292,7 @@ fn every_lane_receives_what_the_model_expects() {
         }
     }
     assert!(totals.below_limit > 0, "no history has a sink with a limit");
+    assert!(totals.replayed > 0, "no history has a replay");
     println!("seed {seed}, {:.1} s: {totals}", began.elapsed().as_secs_f64());
 }
 

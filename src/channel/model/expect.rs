@@ -74,6 +74,7 @@ impl World {
         };
         inner.published == self.offsets.len()
             && ledger.late().is_empty()
+            && ledger.replays().values().all(|replay| replay.state.has_ended())
             && (0..inner.lanes.len()).all(|lane| self.cursor_is_right(&inner, &ledger, lane).is_ok())
             && self.readable().all(|at| there(&at))
     }
@@ -92,6 +93,12 @@ impl World {
         }
         if !ledger.late().is_empty() {
             return Err(format!("still waiting for proofs: {:?}", ledger.late()));
+        }
+        if let Some((id, replay)) = ledger.replays().iter().find(|(_, replay)| !replay.state.has_ended()) {
+            return Err(format!("replay {id} has not ended: {replay:?}"));
+        }
+        if let Some(number) = inner.lanes.iter().position(|lane| !lane.must_repeat.is_empty()) {
+            return Err(format!("sink {number} never received {:?} again", inner.lanes[number].must_repeat));
         }
         for (EventKey { offset, .. }, facts) in ledger.quarantined() {
             let found = self.offsets.binary_search(offset);
@@ -156,14 +163,18 @@ impl World {
             let in_hand: Vec<_> = lane.times.keys().filter(|offset| !is_recorded(offset)).copied().collect();
             // An event below the cursor may have been quarantined in the meantime. It is then no longer late, and is not
             // delivered again.
-            let known = |offset: &&Offset| lane.may_repeat.get(offset).is_some_and(|times| *times > 0);
+            let is_replayed = |offset: &Offset| lane.replaying.get(offset).is_some_and(|times| *times > 0);
+            let known =
+                |offset: &&Offset| lane.may_repeat.get(*offset).is_some_and(|times| *times > 0) || is_replayed(offset);
             let new = in_hand.iter().filter(|offset| !known(offset)).count();
             let bound = self.history.sinks[number].at_once.min(self.most_in_hand(through));
             if new > if in_order { 0 } else { bound } {
                 return Err(format!("sink {number} has accepted {in_hand:?}, which is not recorded"));
             }
+            let may_repeat =
+                in_hand.into_iter().filter(|offset| !is_replayed(offset)).map(|offset| (offset, 1)).collect();
             let lane = &mut inner.lanes[number];
-            lane.may_repeat = in_hand.into_iter().map(|offset| (offset, 1)).collect();
+            lane.may_repeat = may_repeat;
             lane.begin();
         }
         Ok(())

@@ -53,6 +53,20 @@ pub(super) struct History {
     pub(super) pauses: Vec<(usize, Paused, u64)>,
     /// The reloads of the configuration: the step, counted over all runs, and the change.
     pub(super) reloads: Vec<(usize, Reload)>,
+    /// The replays that an operator requests. A history with replays has only plain events and notices.
+    pub(super) replays: Vec<ReplayPlan>,
+}
+
+/// A replay of a range to one sink. The part of the range that the sink has not passed is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReplayPlan {
+    /// The number of the run before which the replay is requested.
+    pub(super) run: usize,
+    pub(super) sink: usize,
+    /// The number of the first event.
+    pub(super) from: usize,
+    /// The number of the last event.
+    pub(super) to: usize,
 }
 
 /// The restore of a service from a backup. A history with a restore has only plain events.
@@ -234,6 +248,7 @@ impl History {
             clock: Vec::new(),
             pauses: Vec::new(),
             reloads: Vec::new(),
+            replays: Vec::new(),
         }
     }
 

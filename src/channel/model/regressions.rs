@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::history::{
-    Damage, End, Event, EventKind, Fault, Forgery, History, Paused, Reload, Restored, Run, SinkPlan, SinkTrouble,
+    Damage, End, Event, EventKind, Fault, Forgery, History, Paused, Reload, ReplayPlan, Restored, Run, SinkPlan,
+    SinkTrouble,
 };
 use super::live;
 use super::totals::Totals;
@@ -281,4 +282,30 @@ fn an_event_of_an_accepted_history_reaches_every_lane() {
         pauses: vec![(21, Paused::Channel, 1)],
         ..History::plain()
     });
+}
+
+#[test]
+fn a_replay_that_crashes_anywhere_delivers_each_event_again() {
+    let second = SinkPlan { delays: vec![7], ..SinkPlan::plain() };
+    for step in (2..120).step_by(3) {
+        for newest in [false, true] {
+            let totals = passes(History {
+                newest,
+                events: events(60),
+                backlog: 60,
+                sinks: vec![SinkPlan::plain(), second.clone()],
+                // The first run delivers everything. The others are interrupted.
+                runs: vec![
+                    Run { step: 300, ends: End::Stop },
+                    Run { step, ends: End::Crash },
+                    Run { step: step + 1, ends: End::Crash },
+                ],
+                replays: vec![ReplayPlan { run: 1, sink: 1, from: 10, to: 49 }],
+                ..History::plain()
+            });
+            assert_eq!(totals.replayed, 40);
+            // Each crash repeats at most the event in delivery.
+            assert!((160..=162).contains(&totals.deliveries), "{totals}");
+        }
+    }
 }

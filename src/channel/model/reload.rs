@@ -1,16 +1,22 @@
-//! Changes the configuration while a channel runs.
+//! The acts of an operator: changes of the configuration while a channel runs, and requests for replays between two runs.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::time::sleep;
 
 use crate::Channel;
 use crate::channel::settings::{LaneSettings, Plan};
 
+use ledger::testing::{Disk, Gate, Write};
+use ledger::{Change, Commit, Effects, Lease, Ledgers, Replay};
+use proof::event::Offset;
 use record::Filter;
 
-use super::history::Reload;
+use super::expect::Fate;
+use super::history::{Reload, ReplayPlan};
+use super::pool;
 use super::sink::RecordingSink;
 use super::world::World;
 use super::{RETRY, sink_name};
@@ -43,5 +49,59 @@ pub(super) fn reload(world: &Arc<World>, channel: &Weak<Channel>, what: Reload) 
                 reload(&world, &channel, Reload::Anew(lane));
             });
         }
+    }
+}
+
+/// Writes without steps and without failures: no history ends between two runs.
+#[derive(Debug)]
+struct BetweenRuns;
+
+#[async_trait]
+impl Gate for BetweenRuns {
+    async fn before(&self, _: &[(Lease, Effects)]) -> Write {
+        Write::Done
+    }
+
+    async fn after(&self, _: &[(Lease, Effects)]) {}
+}
+
+/// Requests the replays that precede the run with this number.
+pub(super) async fn replay(world: &World, disk: &Arc<Disk>, run: usize) {
+    for plan in world.history.replays.iter().filter(|plan| plan.run == run) {
+        let ledgers = Ledgers::in_memory(disk, Arc::new(BetweenRuns));
+        let (claim, _) = ledgers.claim(pool::channel(), usize::MAX).await.unwrap().expect("no other process claims it");
+        let sink = sink_name(plan.sink);
+        let passed = claim.ledger().cursor(&sink).and_then(|cursor| cursor.through);
+        if let Some((from, to)) = world.begin_replay(*plan, passed) {
+            let replay = Replay::new(vec![sink], from, to, 0);
+            claim.commit(Commit(vec![Change::StartReplay(replay)])).await.unwrap();
+        }
+        drop(claim);
+        ledgers.close().await;
+    }
+}
+
+impl World {
+    /// Returns the first and the last offset of a replay, for a sink that has passed the offset `passed`. Notes the events
+    /// that the sink must receive again. Returns `None` if the sink has passed none of the events.
+    fn begin_replay(&self, plan: ReplayPlan, passed: Option<Offset>) -> Option<(Offset, Offset)> {
+        let first = plan.from.max(self.history.start.unwrap_or(0));
+        let last = self.offsets.iter().take(plan.to + 1).rposition(|offset| Some(*offset) <= passed)?;
+        if first > last {
+            return None;
+        }
+        self.log(|| format!("events {first} to {last} are to be replayed to sink {}", plan.sink));
+        let mut inner = self.lock();
+        for at in first..=last {
+            let is_delivered = self.fate(&inner, at) == Fate::Delivered && !self.is_below_limit(plan.sink, at);
+            let lane = &mut inner.lanes[plan.sink];
+            *lane.replaying.entry(self.offsets[at]).or_default() += 1;
+            // A sink that stores each event only once skips the event.
+            if is_delivered && !self.history.sinks[plan.sink].keeps {
+                lane.must_repeat.insert(self.offsets[at]);
+                inner.totals.replayed += 1;
+            }
+        }
+        Some((self.offsets[first], self.offsets[last]))
     }
 }

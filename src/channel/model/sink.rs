@@ -30,6 +30,10 @@ pub(super) struct AcceptedEvents {
     pub(super) times: BTreeMap<Offset, usize>,
     /// The events that may be delivered again, because they were not recorded when a run ended.
     pub(super) may_repeat: BTreeMap<Offset, usize>,
+    /// How often each event may be delivered again because of replays.
+    pub(super) replaying: BTreeMap<Offset, usize>,
+    /// The events of replays that were not delivered again yet.
+    pub(super) must_repeat: BTreeSet<Offset>,
     /// The highest offset of the events that arrived in order.
     last: Option<Offset>,
     offers: usize,
@@ -275,9 +279,11 @@ impl RecordingSink {
         let taken = &mut inner.lanes[self.lane];
         let times = taken.times.entry(offset).or_default();
         *times += 1;
+        taken.must_repeat.remove(&offset);
         let mut wrong = None;
         if *times > 1 {
-            match taken.may_repeat.get_mut(&offset).filter(|times| **times > 0) {
+            let repeats = taken.may_repeat.get_mut(&offset).filter(|times| **times > 0);
+            match repeats.or_else(|| taken.replaying.get_mut(&offset).filter(|times| **times > 0)) {
                 Some(times) => *times -= 1,
                 None => wrong = Some("again, although it was recorded or no run broke off"),
             }

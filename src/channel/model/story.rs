@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::history::{Event, EventKind, HasMore, History, Restored, SinkPlan};
+use super::history::{Event, EventKind, HasMore, History, ReplayPlan, Restored, SinkPlan};
 
 impl fmt::Debug for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,6 +49,9 @@ impl fmt::Debug for History {
         }
         for (run, sink, deliveries) in &self.losses {
             writeln!(f, "sink {sink} loses its last {deliveries} deliveries before run {run}")?;
+        }
+        for ReplayPlan { run, sink, from, to } in &self.replays {
+            writeln!(f, "events {from} to {to} are replayed to sink {sink} before run {run}")?;
         }
         for (number, run) in self.runs.iter().enumerate() {
             writeln!(f, "run {number} ends at its step {}: {:?}", run.step, run.ends)?;

@@ -10,8 +10,8 @@ use ledger::testing::Write;
 use record::Confidence;
 
 use super::history::{
-    Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, Restored, Run, SameId, SinkPlan,
-    SinkTrouble,
+    Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, ReplayPlan, Restored, Run, SameId,
+    SinkPlan, SinkTrouble,
 };
 
 /// The step or request at which something happens is drawn below this limit, because a short history has at most this many
@@ -22,13 +22,28 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
     let service = ((weighted_flag(0.4), any::<bool>()), has_more(), 1_u16..12, first(), any::<bool>());
     let events = (events(), 0_usize..25, arrivals(), delays(400), faults());
     let reading = (weighted(0.1, 0_usize..10), weighted_flag(0.25), weighted_flag(0.25), 30_u64..900);
-    let outside =
-        (vec(sink(), 1..=3), vec(run(), 0..4), clock(), pauses(), (reloads(), hidden(), losses(), restored()));
+    let outside = (
+        vec(sink(), 1..=3),
+        vec(run(), 0..4),
+        clock(),
+        pauses(),
+        (reloads(), hidden(), losses(), restored(), replays()),
+    );
     (service, events, reading, outside).prop_map(|(service, events, reading, outside)| {
         let ((newest, inclusive), has_more, page, first, sparse) = service;
         let (mut events, backlog, arrivals, delays, faults) = events;
         let (mut start, strict, drop_notices, proof_timeout) = reading;
-        let (sinks, runs, clock, pauses, (reloads, mut hidden, mut losses, restored)) = outside;
+        let (sinks, runs, clock, pauses, (reloads, mut hidden, mut losses, mut restored, mut replays)) = outside;
+        fit(&mut replays, runs.len(), sinks.len());
+        if !replays.is_empty() {
+            for event in &mut events {
+                event.kind = if event.kind == EventKind::Notice { EventKind::Notice } else { EventKind::Proved };
+                event.damaged = None;
+            }
+            hidden.clear();
+            losses.clear();
+            restored = None;
+        }
         if restored.is_some() {
             for event in &mut events {
                 (event.kind, event.damaged) = (EventKind::Proved, None);
@@ -76,8 +91,20 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
             clock,
             pauses,
             reloads,
+            replays,
         }
     })
+}
+
+/// Fits replays into a history with this number of runs and sinks. The last run continues until everything is settled, so a
+/// history with one drawn run has two.
+fn fit(replays: &mut Vec<ReplayPlan>, runs: usize, sinks: usize) {
+    if runs == 0 {
+        replays.clear();
+    }
+    for replay in replays {
+        (replay.run, replay.sink) = (1 + replay.run % runs, replay.sink % sinks);
+    }
 }
 
 fn is_there(what: Paused, sinks: usize) -> bool {
@@ -205,6 +232,12 @@ fn losses() -> impl Strategy<Value = Vec<(usize, usize, usize)>> {
 fn restored() -> impl Strategy<Value = Option<Restored>> {
     let restored = (0..EARLY, 1_usize..8, prop_oneof![2 => Just(0_u64), 1 => 1_u64..60]);
     weighted(0.1, restored.prop_map(|(request, events, seconds)| Restored { request, events, seconds }))
+}
+
+fn replays() -> impl Strategy<Value = Vec<ReplayPlan>> {
+    let replay = (0_usize..4, 0_usize..3, 0_usize..12, 0_usize..40);
+    let replay = replay.prop_map(|(run, sink, from, to)| ReplayPlan { run, sink, from, to });
+    prop_oneof![5 => Just(Vec::new()), 1 => vec(replay, 1..3)]
 }
 
 fn run() -> impl Strategy<Value = Run> {

@@ -21,6 +21,8 @@ pub(super) struct Totals {
     pub(super) lost: u64,
     pub(super) restored: u64,
     pub(super) quarantined: u64,
+    /// The events that were to be replayed.
+    pub(super) replayed: u64,
     /// The events that a sink must not receive, because they have less confidence than the sink demands.
     pub(super) below_limit: u64,
     /// A digest of the time and the kind of every step.
@@ -31,14 +33,14 @@ impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { histories, events, runs, crashes, failed_writes, reloads, steps, .. } = self;
         let Self { requests, searches, commits, deliveries, duplicates, late, lost, restored, quarantined, .. } = self;
-        let below_limit = self.below_limit;
+        let (below_limit, replayed) = (self.below_limit, self.replayed);
         write!(
             f,
             "{histories} histories, {events} events, {runs} runs, {crashes} crashes, {failed_writes} failed writes, \
              {reloads} reloads, {steps} steps, {requests} requests ({searches} searches), {commits} commits, \
              {deliveries} deliveries \
              ({late} late, {duplicates} duplicates), {lost} lost by sinks, {restored} services restored, \
-             {quarantined} quarantined, {below_limit} below the limit of a sink"
+             {quarantined} quarantined, {replayed} replayed, {below_limit} below the limit of a sink"
         )
     }
 }
@@ -61,6 +63,7 @@ impl Totals {
         self.lost += other.lost;
         self.restored += other.restored;
         self.quarantined += other.quarantined;
+        self.replayed += other.replayed;
         self.below_limit += other.below_limit;
     }
 }
