@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use simulator::Simulator;
 
 use super::{instance, service, until, until_status};
-use crate::support::{Admin, Answered, Daemon, Database, LONGEST_WAIT, Receiver, Setup};
+use crate::support::{Admin, Answered, Daemon, Database, LONGEST_WAIT, Receiver, Reply, Setup};
 
 /// Two instances that own one channel each and have delivered everything.
 struct Pair {
@@ -180,5 +180,26 @@ async fn instances_with_different_configurations_show_the_differences() {
     let counted = |answer: &Answered| answer.text.contains("channeld_channels_not_configured 1\n");
     admin.until(&mut daemon, "/metrics", "the metric counts the channels that are not configured", counted).await;
     daemon.stop().await;
+    pair.stop().await;
+}
+
+#[tokio::test]
+async fn a_replay_continues_on_the_instance_that_takes_the_channel_over() {
+    let Some(mut pair) = Pair::start().await else { return };
+    let [_, of_b] = pair.owned().await;
+    let (before, requests) = (pair.receiver.received(), pair.receiver.requests());
+    pair.receiver.always(Some(Reply::Refuse(503, None)));
+    // One instance receives the command, and the other instance owns the channel.
+    let told = pair.setups[0].tell(&["replay", &of_b, "--from", "1", "--to", "4"]).await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let receiver = &pair.receiver;
+    pair.daemons[1].until("the owner offers an event", |_| receiver.requests() > requests).await;
+    pair.daemons.remove(1).kill().await;
+    receiver.always(None);
+    pair.daemons[0].until("the events are replayed", |_| receiver.received() == before + 4).await;
+    let deadline = Instant::now() + LONGEST_WAIT;
+    while pair.setups[0].tell(&["replay", &of_b, "--list", "--json"]).await.each("state") != ["done"] {
+        assert!(Instant::now() < deadline, "the replay does not end");
+    }
     pair.stop().await;
 }

@@ -8,7 +8,7 @@ use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use crate::support::{Admin, Answered, Daemon, Prometheus, Receiver, Reply, Setup, programs, value};
 
 /// The metrics of a channel that are absent while nothing is wrong with it.
-const ABSENT: [&str; 14] = [
+const ABSENT: [&str; 16] = [
     "channeld_channel_dead_letters_full",
     "channeld_channel_late_full",
     "channeld_channel_panics_total",
@@ -23,6 +23,8 @@ const ABSENT: [&str; 14] = [
     "channeld_lane_queue_batches",
     "channeld_late_proofs",
     "channeld_pending_events",
+    "channeld_replay_offsets_left",
+    "channeld_replays",
 ];
 
 /// The documentation of the metrics.

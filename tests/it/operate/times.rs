@@ -62,8 +62,9 @@ async fn a_replay_by_time_delivers_the_events_of_this_time() {
     let told = setup.tell(&range).await;
     let said = String::from_utf8_lossy(&told.out);
     let count = usize::try_from(last - first + 1).unwrap();
+    let range = format!("replay 1 of channel c0, from {first} to {last}, to hook: running");
     assert!(said.contains(&format!(": offset {first}, event ")), "{told:?}");
-    assert!(said.contains(&format!("{count} events, from {first} to {last}, will be delivered to hook")), "{told:?}");
+    assert!(said.contains(&range), "{told:?}");
     daemon.until("the replayed events arrive", |_| receiver.received() == 400 + count).await;
     let later = format!("@{}", LAST_SECOND + 10);
     let empty = setup.tell(&["replay", "--channel", "c0", "--sink", "hook", "--from", &later, "--to", "0s"]).await;
