@@ -144,11 +144,13 @@ impl Hub {
         inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
     }
 
-    /// Waits until every attached lane has room for a late event, at most `patience`.
+    /// Waits until the queue of every attached lane is empty, at most `patience`. A series of late events that waits here
+    /// leaves room in the queues, so that it neither delays batches nor detaches a lane.
     pub(crate) async fn room_for_late(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        let is_full = || lock(&self.inner).attached().any(|(_, lane)| lane.queue.capacity() == 0);
-        while is_full() && timeout_at(deadline, self.taken.notified()).await.is_ok() {}
+        let is_used = |lane: &Feed| lane.queue.capacity() < lane.queue.max_capacity();
+        let has_used = || lock(&self.inner).attached().any(|(_, lane)| is_used(lane));
+        while has_used() && timeout_at(deadline, self.taken.notified()).await.is_ok() {}
     }
 
     /// Attaches a lane if the lane has caught up. Returns whether it has caught up.

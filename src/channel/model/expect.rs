@@ -1,5 +1,7 @@
 //! The required results: the fate of each event, and the state after each run.
 
+use std::collections::BTreeMap;
+
 use crate::deliver::upcoming::MAX_JOINED;
 use ledger::Ledger;
 use ledger::testing::Disk;
@@ -163,18 +165,18 @@ impl World {
             let in_hand: Vec<_> = lane.times.keys().filter(|offset| !is_recorded(offset)).copied().collect();
             // An event below the cursor may have been quarantined in the meantime. It is then no longer late, and is not
             // delivered again.
-            let is_replayed = |offset: &Offset| lane.replaying.get(offset).is_some_and(|times| *times > 0);
+            let is_allowed = |repeats: &BTreeMap<Offset, usize>, offset: &Offset| {
+                repeats.get(offset).is_some_and(|times| *times > 0)
+            };
             let known =
-                |offset: &&Offset| lane.may_repeat.get(*offset).is_some_and(|times| *times > 0) || is_replayed(offset);
+                |offset: &&Offset| is_allowed(&lane.may_repeat, *offset) || is_allowed(&lane.replaying, *offset);
             let new = in_hand.iter().filter(|offset| !known(offset)).count();
             let bound = self.history.sinks[number].at_once.min(self.most_in_hand(through));
             if new > if in_order { 0 } else { bound } {
                 return Err(format!("sink {number} has accepted {in_hand:?}, which is not recorded"));
             }
-            let may_repeat =
-                in_hand.into_iter().filter(|offset| !is_replayed(offset)).map(|offset| (offset, 1)).collect();
             let lane = &mut inner.lanes[number];
-            lane.may_repeat = may_repeat;
+            lane.may_repeat = in_hand.into_iter().map(|offset| (offset, 1)).collect();
             lane.begin();
         }
         Ok(())

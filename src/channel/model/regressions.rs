@@ -294,9 +294,9 @@ fn a_replay_that_crashes_anywhere_delivers_each_event_again() {
                 events: events(60),
                 backlog: 60,
                 sinks: vec![SinkPlan::plain(), second.clone()],
-                // The first run delivers everything. The others are interrupted.
+                // The first run has time to deliver everything. The others are interrupted.
                 runs: vec![
-                    Run { step: 300, ends: End::Stop },
+                    Run { step: 2_000, ends: End::Stop },
                     Run { step, ends: End::Crash },
                     Run { step: step + 1, ends: End::Crash },
                 ],
