@@ -22,7 +22,7 @@ use crate::run::context::{ReadPlan, RunContext};
 use crate::status::Activity;
 use crate::status::reporter::{LoopPart, StatusReporter};
 use crate::verify::Stage;
-use ledger::{Change, Key, LATE, QUARANTINE};
+use ledger::{Change, Key, LATE, QUARANTINE, SinkName};
 use proof::event::{EventKey, RawEvent};
 
 pub(super) mod queue;
@@ -172,8 +172,11 @@ async fn take(
             let trace = shared.channel.parts.traces.begin("late", &shared.channel.identity, since);
             trace.note(|| vec![("offset", key.offset.get())]);
             let record = LateRecord { record: Arc::new(record), cause, trace };
-            hub.room_for_late(ROOM_WAIT).await;
-            if !hub.offer_late(&record) {
+            // A lane that has not passed the event reads it again in order, if an operator asked for it. In the other cases, the
+            // lane may have the event in its queue, and then delivers it late.
+            let is_meant = |sink: &SinkName| cause != Cause::Operator || facts.owed.contains(sink);
+            hub.room_for_late(ROOM_WAIT, is_meant).await;
+            if !hub.offer_late(&record, is_meant) {
                 if cause == Cause::Proof { late.insert([key]) } else { late.wait_for_room(key) }
             }
             return Ok(());

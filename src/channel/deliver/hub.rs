@@ -137,19 +137,21 @@ impl Hub {
         debug!(channel = %self.channel.name, %trace_id, offset = through.get(), "batch passed to the lanes");
     }
 
-    /// Offers a late event to the attached lanes. Returns whether each of them had room. A detached lane requests its late
-    /// events when it rejoins.
-    pub(crate) fn offer_late(&self, late: &LateRecord) -> bool {
+    /// Offers a late event to the attached lanes of these sinks. Returns whether each of them had room. A detached lane
+    /// requests its late events when it rejoins.
+    pub(crate) fn offer_late(&self, late: &LateRecord, is_meant: impl Fn(&Arc<str>) -> bool) -> bool {
         let mut inner = lock(&self.inner);
-        inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
+        let meant = inner.attached().filter(|(sink, _)| is_meant(sink));
+        meant.filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
     }
 
-    /// Waits until the queue of every attached lane is empty, at most `patience`. A series of late events that waits here
-    /// leaves room in the queues, so that it neither delays batches nor detaches a lane.
-    pub(crate) async fn room_for_late(&self, patience: Duration) {
+    /// Waits until the queues of the attached lanes of these sinks are empty, at most `patience`. A series of late events
+    /// that waits here leaves room in the queues, so that it neither delays batches nor detaches a lane.
+    pub(crate) async fn room_for_late(&self, patience: Duration, is_meant: impl Fn(&Arc<str>) -> bool) {
         let deadline = Instant::now() + patience;
-        let is_used = |lane: &Feed| lane.queue.capacity() < lane.queue.max_capacity();
-        let has_used = || lock(&self.inner).attached().any(|(_, lane)| is_used(lane));
+        let is_used =
+            |(sink, lane): (&Arc<str>, &mut Feed)| is_meant(sink) && lane.queue.capacity() < lane.queue.max_capacity();
+        let has_used = || lock(&self.inner).attached().any(is_used);
         while has_used() && timeout_at(deadline, self.taken.notified()).await.is_ok() {}
     }
 
