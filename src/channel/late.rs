@@ -32,7 +32,7 @@ pub(super) mod replay;
 /// A crash loses at most this much of each wait.
 const RECORD_ASKED: Duration = Duration::from_secs(60);
 
-/// How long a late event waits for room in the queues of the lanes. Other late events wait meanwhile.
+/// How long an event that an operator asked for waits for room in the queues of the lanes. Other late events wait meanwhile.
 const ROOM_WAIT: Duration = Duration::from_millis(50);
 
 /// Returns whether the limit of pending events is reached. Events that have left the queue, on their way to the lanes, do not
@@ -175,7 +175,9 @@ async fn take(
             // A lane that has not passed the event reads it again in order, if an operator asked for it. In the other cases, the
             // lane may have the event in its queue, and then delivers it late.
             let is_meant = |sink: &SinkName| cause != Cause::Operator || facts.owed.contains(sink);
-            hub.room_for_late(ROOM_WAIT, is_meant).await;
+            if cause == Cause::Operator {
+                hub.room_for_late(ROOM_WAIT, is_meant).await;
+            }
             if !hub.offer_late(&record, is_meant) {
                 if cause == Cause::Proof { late.insert([key]) } else { late.wait_for_room(key) }
             }
