@@ -61,7 +61,7 @@ pub(crate) use sources::DEFAULTS;
 pub(crate) use tables::discover::channel_name;
 
 use reading::{Reader, Reported, Section, all, values};
-use tables::{account, channel, daemon, sink, state};
+use tables::{account, daemon, discover, sink, state};
 
 use ::ledger::store::StateSettings;
 use api::AccountName;
@@ -140,11 +140,14 @@ impl Config {
 
     /// Like [`load`](Self::load). Also returns each value in effect with its origin.
     pub(crate) fn load_with_settings(file: Option<&Path>) -> Result<(Self, Vec<Setting>), ConfigError> {
-        Self::loaded_settings(&ConfigText::read(file)?)
+        Self::loaded_settings(&ConfigText::read(file)?, std::env::vars_os())
     }
 
-    fn loaded_settings(text: &ConfigText) -> Result<(Self, Vec<Setting>), ConfigError> {
-        let (config, reader) = Self::checked(text, std::env::vars_os())?;
+    fn loaded_settings(
+        text: &ConfigText,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<(Self, Vec<Setting>), ConfigError> {
+        let (config, reader) = Self::checked(text, variables)?;
         let mut settings = effective::settings(&reader);
         settings.extend(effective::of_discovered(&settings, &config.channels));
         Ok((config, settings))
@@ -196,9 +199,10 @@ impl Config {
         })
     }
 
-    /// The accounts that channels use.
+    /// The accounts that channels use, or that find channels.
     pub(crate) fn accounts_in_use(&self) -> BTreeSet<AccountName> {
-        self.channels.iter().map(|channel| channel.account.clone()).collect()
+        let template = self.discover.as_ref().map(|discover| &discover.template);
+        self.channels.iter().chain(template).map(|channel| channel.account.clone()).collect()
     }
 
     /// The account of a channel. A channel that is not configured belongs to the default account.
@@ -219,7 +223,11 @@ impl Config {
         fn channels(config: &Config) -> BTreeMap<String, &Channel> {
             config.channels.iter().map(|channel| (channel.channel.name.to_string(), channel)).collect()
         }
-        let others = [("log", self.log != after.log), ("shutdown_grace", self.shutdown_grace != after.shutdown_grace)];
+        let others = [
+            ("discover", self.discover != after.discover),
+            ("log", self.log != after.log),
+            ("shutdown_grace", self.shutdown_grace != after.shutdown_grace),
+        ];
         let others = others.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name.to_owned());
         Changes {
             channels: difference(&channels(self), &channels(after)),

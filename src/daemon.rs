@@ -47,6 +47,7 @@ pub(crate) use signals::{Signal, Signals};
 pub(crate) use supervisor::EndReason;
 
 use assembly::{AssemblyError, Clients, Sinks};
+use background::{discovery, keys, names, progress};
 use membership::Sharing;
 use reading::{Reading, Rejections};
 use supervisor::Supervisor;
@@ -158,8 +159,8 @@ struct Daemon {
     /// The data from which operators' requests are answered. A reload replaces the configured parts.
     sources: Sources,
     operations: watch::Sender<Arc<Operations>>,
-    /// The client of the background tasks.
-    background: watch::Sender<Client>,
+    /// The clients of the background tasks.
+    background: watch::Sender<Clients>,
     /// How the organization's channels are found, and the last outcome.
     discovery: watch::Sender<Option<discovery::Plan>>,
     discovered: watch::Sender<Discovery>,
@@ -201,7 +202,11 @@ impl Daemon {
         let stop = CancellationToken::new();
         let (asks, reloads) = mpsc::channel(1);
         let cluster = sharing.as_ref().map(|sharing| sharing.peers.clone());
-        let operations = watch::Sender::new(Arc::new(assembly::operations(config, &clients, &parts, asks, cluster)));
+        let discovered = watch::Sender::new(Discovery::default());
+        let operations = assembly::operations(config, &clients, &parts, asks, discovered.subscribe(), cluster);
+        let operations = watch::Sender::new(Arc::new(operations));
+        let background = watch::Sender::new(names::counted(&clients, &parts.handles));
+        let discovery = watch::Sender::new(discovery::Plan::of(config, &background.borrow()));
         let liveness = Liveness::new(processors, writes);
         Ok(Self {
             file,

@@ -54,6 +54,9 @@ pub struct ChannelStatus {
     pub channel: Arc<str>,
     /// The channel's id.
     pub channel_id: ChannelId,
+    /// Whether `[discover]` has added the channel.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub discovered: bool,
     /// The account whose key reads the channel. Set when a report is made, and not shown for the default account.
     #[serde(default, skip_serializing_if = "AccountName::is_default")]
     pub account: AccountName,

@@ -103,6 +103,8 @@ impl Operator {
             recent: Arc::default(),
             daemon: None,
             api_keys: Vec::new(),
+            discovery: None,
+            rejected_config: None,
             cluster,
             channels: configured(&self.config.channels).into(),
         }

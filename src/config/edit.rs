@@ -1,5 +1,6 @@
 //! Writes into the operator's configuration files. The comments and the order of the keys are preserved.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
@@ -26,7 +27,12 @@ pub(crate) enum EditError {
 /// Writes the `expect` lists of a channel into the file that configures the channel, `main` or a file in `conf.d` beside it, and
 /// changes nothing else. The file is replaced only after the new texts were loaded as a configuration without a mistake. After an
 /// error, the file is unchanged.
-pub(crate) fn write_expect(main: &Path, channel: &str, expect: &Expect) -> Result<(), EditError> {
+pub(crate) fn write_expect(
+    main: &Path,
+    channel: &str,
+    expect: &Expect,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<(), EditError> {
     let mut texts = ConfigText::read(Some(main)).map_err(EditError::Wrong)?;
     let edited = texts.0.iter_mut().find_map(|(file, text)| match with_expect(text, channel, expect) {
         Err(EditError::Elsewhere(_)) => None,
@@ -46,7 +52,7 @@ pub(crate) fn write_expect(main: &Path, channel: &str, expect: &Expect) -> Resul
     if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
         fchown(written.as_file(), Some(before.uid()), Some(before.gid()))?;
     }
-    Config::of(texts, std::env::vars_os()).map_err(EditError::Wrong)?;
+    Config::of(texts, environment).map_err(EditError::Wrong)?;
     written.as_file().sync_all()?;
     written.persist(&file).map_err(|error| error.error)?;
     Ok(())
@@ -128,12 +134,12 @@ mod tests {
         fs::write(&main, text).unwrap();
         fs::write(&fragment, channel).unwrap();
         let expect = Expect::of([(SignedField::Name, vec!["Mint".to_owned()])]);
-        write_expect(&main, "a", &expect).unwrap();
+        write_expect(&main, "a", &expect, []).unwrap();
         assert_eq!(fs::read_to_string(&main).unwrap(), text);
         assert_eq!(
             fs::read_to_string(&fragment).unwrap(),
             format!("{channel}\n[channels.a.expect]\nname = [\"Mint\"]\n")
         );
-        assert!(matches!(write_expect(&main, "b", &expect), Err(EditError::Elsewhere(_))));
+        assert!(matches!(write_expect(&main, "b", &expect, []), Err(EditError::Elsewhere(_))));
     }
 }

@@ -13,7 +13,7 @@ use super::reading::{Reader, Reported, Section, all};
 use super::sources::files::ConfigText;
 use super::sources::{Layer, defaults};
 use super::tables::account::{self, Account};
-use super::tables::channel::{self, Channel};
+use super::tables::channel::Channel;
 use super::tables::daemon::{read_listen, read_log};
 use super::tables::verification::{Levels, signer_names};
 use super::tables::{discover, state};

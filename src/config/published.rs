@@ -21,7 +21,8 @@ impl Config {
     /// Returns the published part.
     pub(crate) fn published(&self) -> Configured {
         let Self { channels, sinks, accounts: _, api: _, state: _, listen: _, hosts: _, log: _, otlp: _, .. } = self;
-        let Self { memory: _, shutdown_grace: _, signer_names: _, notes: _, .. } = self;
+        // Each channel that was found is published as a channel.
+        let Self { memory: _, shutdown_grace: _, signer_names: _, discover: _, notes: _, .. } = self;
         let settings = SettingDigests {
             version: version::text(),
             channels: channels.iter().map(|channel| (channel.channel.id, of_channel(channel))).collect(),
@@ -35,7 +36,8 @@ impl Config {
 fn of_channel(configured: &Channel) -> Digests {
     // A comparison changes nothing. The organization and the network of the account are in `verification`, and the key of the
     // account is a way to the service.
-    let Channel { channel, account: _, sinks, filters, start, settle, compare: _, verification } = configured;
+    let Channel { channel, account: _, discovered: _, sinks, filters, start, settle, compare: _, verification } =
+        configured;
     let Verification { verifier, expect, unsigned, ordering, proof_timeout } = verification;
     let Verifier { signers, workflow_owner } = &**verifier;
     // The order of these lists has no effect.

@@ -89,6 +89,8 @@ pub(crate) fn operations(
         recent: parts.recent.clone(),
         daemon: Some((process, reloads)),
         api_keys: api_keys(config, clients),
+        discovery: Some(discovery),
+        rejected_config: None,
         cluster,
         channels: config.channels.iter().map(config::Channel::for_operator).collect(),
     }

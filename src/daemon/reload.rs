@@ -146,7 +146,11 @@ impl Daemon {
         self.operations
             .send_modify(|now| *now = Arc::new(Operations { channels: configured, api_keys, ..(**now).clone() }));
         self.parts.metrics.config_in_force();
-        (self.loaded, self.clients, self.sinks, self.complaint) = (loaded, clients, sinks, None);
+        if self.clients != clients {
+            self.background.send_replace(names::counted(&clients, &self.parts.handles));
+        }
+        self.discovery.send_replace(discovery::Plan::of(config, &self.background.borrow()));
+        (self.loaded, self.clients, self.sinks) = (loaded, clients, sinks);
         self.follow(channels);
         Ok(changes)
     }

@@ -19,6 +19,8 @@ pub type SignerNames = BTreeMap<Address, String>;
 pub struct ConfiguredChannel {
     /// The name and id of the channel.
     pub channel: ChannelRef,
+    /// Whether `[discover]` has added the channel.
+    pub discovered: bool,
     /// The account whose key reads the channel.
     pub account: AccountName,
     /// Its sinks, in the order of the configuration.
@@ -105,7 +107,7 @@ mod tests {
     fn known(name: &str, id: &str, owner: u8) -> ConfiguredChannel {
         let channel = ChannelRef { name: name.into(), id: id.parse().unwrap() };
         let (account, sinks, expect) = <_>::default();
-        ConfiguredChannel { channel, account, sinks, verifier: verified(owner), expect }
+        ConfiguredChannel { channel, account, discovered: false, sinks, verifier: verified(owner), expect }
     }
 
     #[test]

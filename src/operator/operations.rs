@@ -14,6 +14,7 @@ use crate::api::{ChannelEntry, DeadLetter, GetAccounts, GetJourney, Journey, Ref
 use crate::configured::{ConfiguredChannel, by_id, find};
 use crate::report::api_keys::ApiKeys;
 use crate::report::discovery::Discovery;
+use crate::report::rejected_config::RejectedConfig;
 use channel::{Accounts, Handles, LeasedChannel, RecentEvents};
 use cluster::Peers;
 use ledger::{CommitError, Ledger, Ledgers, StateError};
@@ -66,6 +67,10 @@ pub struct Operations {
     pub daemon: Option<(Process, Reloads)>,
     /// The API keys of the daemon's accounts. Empty if no daemon runs.
     pub api_keys: Vec<ApiKeys>,
+    /// The last answer to the request for the service's list of channels. `None` if no daemon runs.
+    pub discovery: Option<watch::Receiver<Discovery>>,
+    /// Why the configuration that was read last was rejected. `None` if it is in force.
+    pub rejected_config: Option<RejectedConfig>,
     /// The instances that share the channels. `None` with one instance.
     pub cluster: Option<Peers>,
     /// The configured channels.

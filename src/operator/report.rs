@@ -62,6 +62,9 @@ pub struct Report {
     /// Problems that an operator must solve soon, one sentence each. They do not make the daemon unready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Why the configuration that this instance read last was rejected. `None` if it is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected_config: Option<RejectedConfig>,
     /// The API keys of this instance, by account and in the order of their use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub api_keys: Vec<ApiKeyStatus>,
@@ -166,12 +169,9 @@ impl Operations {
             duplicates.push(in_another);
         }
         for (status, known) in channels.iter_mut().zip(&*self.channels) {
-            status.account = known.account.clone();
+            (status.account, status.discovered) = (known.account.clone(), known.discovered);
         }
         shared_proofs::report(&self.channels, duplicates, &mut channels);
-        for (status, known) in channels.iter_mut().zip(&*self.channels) {
-            status.discovered = known.discovered;
-        }
         let mut report = Report {
             version: self.version.clone(),
             daemon: self.daemon.as_ref().map(|(process, _)| *process),
@@ -183,12 +183,16 @@ impl Operations {
                 .into_iter()
                 .map(|(selector, name)| (selector, name.to_owned()))
                 .collect(),
+            warnings: self.rejected_config.iter().map(RejectedConfig::warning).collect(),
+            rejected_config: self.rejected_config.clone(),
             channels,
             ..Report::default()
         };
         report.api_keys = self.api_keys.iter().flat_map(ApiKeys::statuses).collect();
         report.api_key_expires = self.api_keys.iter().filter_map(|keys| keys.expires).min();
-        report.warnings = self.api_keys.iter().flat_map(|keys| keys.warnings(Timestamp::now())).collect();
+        report.warnings.extend(self.api_keys.iter().flat_map(|keys| keys.warnings(Timestamp::now())));
+        let discovery = self.discovery.as_ref().and_then(|discovery| discovery.borrow().warning());
+        report.warnings.extend(discovery);
         let mut of_cluster = Vec::new();
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
             report.instances = instances(&seen, peers.membership.me(), &self.channels);

@@ -35,6 +35,8 @@ static DAEMON: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
         recent: Arc::default(),
         daemon: None,
         api_keys: Vec::new(),
+        discovery: None,
+        rejected_config: None,
         cluster: None,
         channels: Arc::default(),
     };

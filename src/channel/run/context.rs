@@ -144,8 +144,8 @@ impl ReadPlan {
     /// because they concern past events.
     pub(crate) fn quiet_source(&self) -> Arc<dyn Source> {
         let Some(client) = self.source.client() else { return self.source.clone() };
-        let Handle { memory, turns, .. } = &*self.channel.handle;
-        let handle = Arc::new(Handle::of(memory.clone(), turns.clone()));
+        let own = &self.channel.handle;
+        let handle = Arc::new(Handle::of(own.memory.clone(), own.turns()));
         let (channel, metrics) = (self.settings.channel.id, self.channel.metrics.clone());
         Arc::new(Service { api: client.clone(), channel, handle, metrics })
     }

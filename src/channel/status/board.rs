@@ -16,6 +16,7 @@ use crate::status::hour::Hour;
 use crate::status::newest::Newest;
 use crate::status::pace::{Pace, Progress, seconds_left};
 use crate::status::replays::{ReplayBoard, ReplayStatus};
+use crate::status::watchers::Watchers;
 use crate::status::{
     Activity, ChannelStatus, Condition, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus,
     StoredEvents,
@@ -46,6 +47,8 @@ pub struct Board {
     pub hour: Hour,
     /// The channel's late deliveries.
     pub late: LateDeliveries,
+    /// The watchers whose events were delivered.
+    pub watchers: Watchers,
     pub(crate) replays: ReplayBoard,
     /// The status without the fields that [`Board::status`] fills in when it is called.
     pub(crate) status: ChannelStatus,
@@ -126,6 +129,7 @@ impl Board {
             quarantine: StoredEvents::of(ledger.quarantine_room(), QUARANTINE),
             dead_letters: StoredEvents::of(ledger.dead_letter_room(), DEAD_LETTERS),
             pending_full,
+            watchers: self.watchers.statuses(),
             replay_error: self.replays.error.clone().filter(|_| !replays.is_empty()),
             replays,
             unanswered_seconds: self.silence().map(|silence| silence.as_secs()),

@@ -148,7 +148,7 @@ async fn range(
     }
     let config = cx.config()?;
     let known = find(&configured(&config.channels), channel)?;
-    let search = Search { client: client(&config)?, channel: known.id };
+    let search = Search { client: client(&config, known.id)?, channel: known.id };
     let none = |time: Time, when: &str| {
         CommandError::failed(format!(
             "channel {channel} has no event created at {time} or {when}: nothing is delivered"

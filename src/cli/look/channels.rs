@@ -132,7 +132,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
             let message = "nothing was written: no configuration file exists, or nothing can be proposed";
             return Err(CommandError::failed(message));
         };
-        config::write_expect(file, &known.channel.name, &expect)
+        config::write_expect(file, &known.channel.name, &expect, std::env::vars_os())
             .map_err(|error| CommandError::failed(format!("{}: {}", file.display(), Chain(&error))))?;
         proposal.written = true;
         if args.apply {

@@ -130,7 +130,8 @@ async fn in_a_browser(
 ) -> Result<Infallible, StartError> {
     // The configuration of the demonstration never changes, so nothing receives reload requests.
     let (asks, _) = mpsc::channel(1);
-    let operations = watch::Sender::new(Arc::new(assembly::operations(config, clients, parts, asks, None)));
+    let discovery = watch::Sender::new(Discovery::default()).subscribe();
+    let operations = watch::Sender::new(Arc::new(assembly::operations(config, clients, parts, asks, discovery, None)));
     let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
     let sources =
         Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };

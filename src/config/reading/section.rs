@@ -20,7 +20,7 @@ use crate::config::sources::files::is_open_to_all;
 use net::retry::RetryPolicy;
 
 /// The longest name of an account, channel or sink.
-const NAME_LIMIT: usize = 64;
+pub(crate) const NAME_LIMIT: usize = 64;
 
 /// A table of the configuration. A section also exists for a table that no layer contains.
 #[derive(Clone)]

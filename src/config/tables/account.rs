@@ -101,11 +101,15 @@ impl<'r> ApiTable<'r> {
     }
 }
 
-/// Whether a channel uses the default account. If there is no channel yet, its future channels may do so.
+/// Whether a channel uses the default account. `[discover]` counts as a channel. If there is no channel yet, future channels may use
+/// the account.
 fn is_default_used(root: &Section<'_>) -> bool {
-    let channels = root.section("channels");
-    let names = channels.names().unwrap_or_default();
-    names.is_empty() || names.iter().any(|name| !channels.section(name).is_set("account"))
+    let (channels, discover) = (root.section("channels"), root.section("discover"));
+    let mut tables: Vec<_> = channels.names().unwrap_or_default().iter().map(|name| channels.section(name)).collect();
+    if discover.names().is_ok_and(|keys| !keys.is_empty()) {
+        tables.push(discover);
+    }
+    tables.is_empty() || tables.iter().any(|table| !table.is_set("account"))
 }
 
 /// The names of the tables of `[accounts]`.

@@ -29,6 +29,8 @@ const START: &str = "must be \"earliest\", \"latest\", an offset (a whole number
 pub struct Channel {
     /// The channel's name in the configuration, and its id at the service. Both are unique.
     pub channel: ChannelRef,
+    /// Whether `[discover]` has added the channel. Otherwise the operator's files configure it.
+    pub discovered: bool,
     /// The account whose key reads the channel, and whose organization owns its events.
     pub account: AccountName,
     /// The names of the channel's sinks, in the operator's order: at least one, each defined, none twice.
@@ -79,6 +81,7 @@ impl Channel {
     pub fn for_operator(&self) -> ConfiguredChannel {
         ConfiguredChannel {
             channel: self.channel.clone(),
+            discovered: self.discovered,
             account: self.account.clone(),
             sinks: self.sinks.iter().map(|sink| sink.as_str().into()).collect(),
             verifier: (*self.verification.verifier).clone(),
@@ -107,7 +110,8 @@ pub(crate) fn read_all(root: &Section<'_>, may_be_empty: bool) -> Vec<Channel> {
     let read = |name: &String| {
         channels.check_name(name);
         let channel = channels.section(name);
-        read(root, &channel, &sinks, &mut ids).ok()
+        let identity = read_id(&channel, &mut ids).map(|id| ChannelRef { name: name.as_str().into(), id });
+        read(root, &channel, &sinks, identity).ok()
     };
     names.iter().filter_map(read).collect()
 }
@@ -116,7 +120,7 @@ pub(crate) fn read_all(root: &Section<'_>, may_be_empty: bool) -> Vec<Channel> {
 pub(crate) fn read_template(root: &Section<'_>, table: &Section<'_>) -> Result<Channel, Reported> {
     let sinks = root.section("sinks").names()?;
     let placeholder = ChannelRef { name: table.key.name().into(), id: ChannelId::default() };
-    let channel = read(table, &Levels::of(root, table), &sinks, Ok(placeholder))?;
+    let channel = read(root, table, &sinks, Ok(placeholder))?;
     Ok(Channel { discovered: true, ..channel })
 }
 
@@ -129,8 +133,9 @@ fn read(
     let levels = Levels::of_channel(root, table);
     let verification = levels.read(read_expect(&table.section("expect")));
     all!(Channel {
-        channel: read_id(table, ids).map(|id| ChannelRef { name: table.key.name().into(), id }),
+        channel: identity,
         account: account::of_channel(root, table),
+        discovered: Ok(false),
         sinks: read_sinks(table, defined),
         filters: sinks.as_ref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(&table.section("filters"), sinks)),
         start: read_start(table),

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((channels[1].channel.id, &channels[1].sinks, notes.len()), (id(1), &vec!["out".to_owned()], 0));
         assert_eq!(channels[0].start, ::channel::Start::Latest);
         let (config, settings) =
-            Config::loaded_settings(&texts(&state, DISCOVER)).unwrap_or_else(|error| panic!("{error}"));
+            Config::loaded_settings(&texts(&state, DISCOVER), []).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(config.channels.len(), 2);
         let of = |key: &str| {
             settings.iter().find(|setting: &&Setting| setting.key == key).unwrap_or_else(|| panic!("{key}"))

@@ -136,6 +136,7 @@ impl<'r> Levels<'r> {
                     above.key.at(DON)
                 );
                 is_whole = Err(above.wrong(key, message));
+                above.note_use(key, KeyUse::Replaced);
             }
             networks.push(don);
         }

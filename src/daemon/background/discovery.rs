@@ -26,6 +26,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::config::{ChannelPattern, Config};
+use crate::daemon::assembly::Clients;
 use api::{ApiError, Client, ListedChannel};
 use ledger::StateError;
 use ledger::store::discovered::{self, DiscoveredChannel};
@@ -67,8 +68,9 @@ enum DiscoveryError {
 
 impl Plan {
     /// Returns `None` if `[discover]` is not set.
-    pub(in crate::daemon) fn of(config: &Config, client: &Client) -> Option<Self> {
+    pub(in crate::daemon) fn of(config: &Config, clients: &Clients) -> Option<Self> {
         let discover = config.discover.as_ref()?;
+        let client = clients.get(&discover.template.account)?;
         let configured = config.channels.iter().filter(|channel| !channel.discovered);
         Some(Self {
             client: client.clone(),

@@ -28,7 +28,7 @@ struct Logged {
 
 /// Logs each refusal of a key once, if an account has several keys, and each expiry once. Never ends. The notes about the
 /// configuration have already reported a key that expires soon after the start.
-pub(super) async fn report(mut operations: watch::Receiver<Arc<Operations>>) {
+pub(in crate::daemon) async fn report(mut operations: watch::Receiver<Arc<Operations>>) {
     let mut logged: Vec<_> = operations.borrow().api_keys.iter().map(Logged::at_start).collect();
     loop {
         let current = operations.borrow_and_update().api_keys.clone();

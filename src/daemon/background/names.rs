@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::debug;
 
-use api::{ApiError, Client};
+use crate::daemon::assembly::Clients;
+use api::{AccountName, ApiError, Client};
 use channel::Handles;
 use net::Chain;
 use net::memory::ChannelMemory;
@@ -32,25 +33,33 @@ const WATCHER_EVERY: Duration = Duration::from_secs(2);
 /// For how long no watcher is requested after the service has refused a request.
 const REFUSED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// A client whose requests are counted, and wait for their turn.
-pub(in crate::daemon) fn counted(client: &Client, handles: &Handles) -> Client {
-    client.clone().counted_by(ChannelMemory::of(&handles.memory), Caller::of(&handles.turns))
+/// The clients of the accounts. Their requests are counted, and wait for their turn.
+pub(in crate::daemon) fn counted(clients: &Clients, handles: &Handles) -> Clients {
+    let counted = |(account, client): (&AccountName, &Client)| {
+        let turns = Caller::of(&handles.turns.of(account));
+        (account.clone(), client.clone().counted_by(ChannelMemory::of(&handles.memory), turns))
+    };
+    clients.iter().map(counted).collect()
 }
 
-/// Learns the names of the networks at the start, each day, and when the client changes.
-pub(in crate::daemon) async fn networks(mut clients: watch::Receiver<Client>) {
+/// Learns the names of the networks at the start, each day, and when the clients change.
+pub(in crate::daemon) async fn networks(mut clients: watch::Receiver<Clients>) {
     loop {
-        let client = clients.borrow_and_update().clone();
-        let wait = match client.network_names().await {
-            Ok(names) => {
-                record::learn_networks(names.iter().map(|(chain_selector, name)| (*chain_selector, name.as_str())));
-                NETWORKS_EVERY
+        let current = clients.borrow_and_update().clone();
+        let mut wait = NETWORKS_EVERY;
+        for (account, client) in &current {
+            match client.network_names().await {
+                Ok(names) => {
+                    record::learn_networks(names.iter().map(|(chain_selector, name)| (*chain_selector, name.as_str())));
+                }
+                Err(error) => {
+                    debug!(%account, error = %Chain(&error), "the names of networks are unknown");
+                    if !matches!(error, ApiError::Refused(_)) {
+                        wait = NETWORKS_AGAIN;
+                    }
+                }
             }
-            Err(error) => {
-                debug!(error = %Chain(&error), "the names of networks are unknown");
-                if matches!(error, ApiError::Refused(_)) { NETWORKS_EVERY } else { NETWORKS_AGAIN }
-            }
-        };
+        }
         tokio::select! {
             changed = clients.changed() => if changed.is_err() { return },
             () = sleep(wait) => {}
@@ -60,7 +69,7 @@ pub(in crate::daemon) async fn networks(mut clients: watch::Receiver<Client>) {
 
 /// Requests the names of the watchers that the channels of this process have shown.
 pub(in crate::daemon) async fn watchers(
-    mut clients: watch::Receiver<Client>,
+    mut clients: watch::Receiver<Clients>,
     operations: watch::Receiver<Arc<Operations>>,
 ) {
     let mut turns = interval(WATCHER_EVERY);
@@ -75,10 +84,11 @@ pub(in crate::daemon) async fn watchers(
         let due = operations.channels.iter().find_map(|known| {
             let handle = operations.handles.of(known.channel.id);
             let watcher = handle.board().watchers.next_due(Instant::now())?;
-            Some((handle, known.channel.id, watcher))
+            Some((handle, known, watcher))
         });
-        let Some((handle, channel, watcher)) = due else { continue };
-        let client = clients.borrow_and_update().clone();
+        let Some((handle, known, watcher)) = due else { continue };
+        let client = clients.borrow_and_update().get(&known.account).cloned();
+        let (Some(client), channel) = (client, known.channel.id) else { continue };
         match client.watcher(channel, watcher).await {
             Ok(description) => {
                 refused = None;

@@ -144,7 +144,8 @@ async fn the_documented_rights_are_enough_for_a_cluster_and_its_tables() {
     let mut setups = ["a", "b"].map(|name| {
         let setup = instance(name, &simulator, &database, &receiver)
             .with("sinks.warehouse.type", "postgres")
-            .with("sinks.warehouse.url", database.url());
+            .with("sinks.warehouse.url", database.url())
+            .with("sinks.warehouse.operations", true);
         (0..CHANNELS)
             .fold(setup, |setup, channel| setup.with(&format!("channels.c{channel}.sinks"), vec!["hook", "warehouse"]))
     });

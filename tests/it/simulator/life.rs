@@ -1,8 +1,9 @@
 //! Start, announcement and stop of the simulator.
 
-use std::net::SocketAddr;
+use proof::verify::workflow_owner;
+use simulator::{ApiVersion, Fault, Options, Route, Simulator, WatcherStatus};
 
-use super::client::{Client, LONGEST_WAIT, backlog, json};
+use super::client::{Client, LONGEST_WAIT, backlog, json, on_each_version, playing};
 use crate::support::{Setup, free_address};
 
 on_each_version! {
@@ -61,10 +62,9 @@ async fn wait_watcher_ends_when_the_watcher_is_active_or_failed(version: ApiVers
     }
 }
 
-#[tokio::test]
-async fn stopping_frees_the_port_and_closes_connections() {
+async fn stopping_frees_the_port_and_closes_connections(version: ApiVersion) {
     let listen = free_address();
-    let first = Simulator::start(Options { listen, ..backlog(1) }).await.unwrap();
+    let first = Simulator::start(Options { listen, ..backlog(version, 1) }).await.unwrap();
     let client = Client::of(&first);
     client.poll("").await;
     let at = first.announcement().base_url.clone();

@@ -37,7 +37,6 @@ pub(super) async fn tables(options: Options) -> Option<(Simulator, Setup, Tables
 
 /// Waits until the condition is true. Fails if the daemon ends.
 pub(super) async fn until(daemon: &mut Daemon, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    daemon.until_logged("channel started").await;
     let deadline = Instant::now() + LONGEST_WAIT;
     while !holds().await {
         assert!(!daemon.has_ended(), "the daemon ended before: {what}: {}", daemon.log().0);

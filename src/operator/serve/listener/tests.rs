@@ -74,7 +74,8 @@ fn livez_answers_while_a_report_blocks_and_many_requests_wait_for_it() {
     let channel = ChannelRef { name: "c0".into(), id: "00000000-0000-0000-0000-000000000001".parse().unwrap() };
     let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
     let (account, sinks, expect) = <_>::default();
-    let configured = ConfiguredChannel { channel: channel.clone(), account, sinks, verifier, expect };
+    let configured =
+        ConfiguredChannel { channel: channel.clone(), account, discovered: false, sinks, verifier, expect };
     let (sources, ledger) = runtime.block_on(async {
         let sources = sources_of(&directory.path().join("state"), [configured]);
         let operations = sources.operations.borrow().clone();

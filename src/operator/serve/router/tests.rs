@@ -26,6 +26,8 @@ pub(crate) fn sources_of<const N: usize>(state: &std::path::Path, channels: [Con
         recent,
         daemon: None,
         api_keys: Vec::new(),
+        discovery: None,
+        rejected_config: None,
         cluster: None,
         channels: channels.into(),
     };

@@ -299,11 +299,6 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("init ~/new.toml", 64, &["nothing can be asked; give --org-id, --channel, --api-key-file with an existing file"]),
     ("init ~/new.toml --sink kafak", 64, &["'--sink <TYPE>'", "file, stdout, webhook"]),
     (
-        "init ~/new.toml --org-id o --channel x --api-key-file ~/open",
-        64,
-        &["a channel is NAME=ID, such as settlements="],
-    ),
-    (
         "init ~/new.toml --org-id o --channel x=1 --api-key-file ~/open",
         78,
         &["channels.x.id (file ~/new.toml, line", "the channel's UUID"],

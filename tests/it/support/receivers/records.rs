@@ -16,7 +16,7 @@ pub(crate) struct Delivered {
     pub(crate) event_id: Option<String>,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    pub(crate) time: String,
+    pub(crate) time: Option<String>,
     pub(crate) received: String,
     pub(crate) verification: Value,
     pub(crate) decoded: Option<Box<RawValue>>,
