@@ -183,24 +183,23 @@ impl Operations {
                 .into_iter()
                 .map(|(selector, name)| (selector, name.to_owned()))
                 .collect(),
-            warnings: self.rejected_config.iter().map(RejectedConfig::warning).collect(),
             rejected_config: self.rejected_config.clone(),
             channels,
             ..Report::default()
         };
         report.api_keys = self.api_keys.iter().flat_map(ApiKeys::statuses).collect();
         report.api_key_expires = self.api_keys.iter().filter_map(|keys| keys.expires).min();
-        report.warnings.extend(self.api_keys.iter().flat_map(|keys| keys.warnings(Timestamp::now())));
+        report.warnings = self.api_keys.iter().flat_map(|keys| keys.warnings(Timestamp::now())).collect();
         let discovery = self.discovery.as_ref().and_then(|discovery| discovery.borrow().warning());
         report.warnings.extend(discovery);
-        let mut of_cluster = Vec::new();
+        let mut of_process: Vec<_> = self.rejected_config.iter().map(RejectedConfig::reason).collect();
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
             report.instances = instances(&seen, peers.membership.me(), &self.channels);
-            of_cluster = reasons::of_cluster(&seen, peers.membership.me(), &self.channels);
-            of_cluster.extend(reasons::of_waits(&self.ledgers.store.waits()));
+            of_process.extend(reasons::of_cluster(&seen, peers.membership.me(), &self.channels));
+            of_process.extend(reasons::of_waits(&self.ledgers.store.waits()));
             report.heartbeat_error = seen.trouble;
         }
-        report.assess(of_cluster);
+        report.assess(of_process);
         report
     }
 }

@@ -39,6 +39,7 @@ pub struct NotReady {
 #[strum(serialize_all = "snake_case")]
 pub enum NotReadyKind {
     NoDaemon,
+    ConfigRejected,
     StateNotWritable,
     StateNotReadable,
     StateDamaged,

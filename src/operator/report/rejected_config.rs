@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::not_ready::{NotReady, NotReadyKind};
+
 /// Why the daemon rejected a configuration. The configuration before it stays in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedConfig {
@@ -13,11 +15,12 @@ pub struct RejectedConfig {
 }
 
 impl RejectedConfig {
-    /// Returns the sentence that the status shows.
-    pub(super) fn warning(&self) -> String {
+    /// The daemon is not ready, because the next start would fail, and the operator's change is not in force.
+    pub(super) fn reason(&self) -> NotReady {
         let (since, error) = (self.since, self.error.replace('\n', "; "));
-        format!(
+        let detail = format!(
             "the configuration was rejected at {since:.0}: {error}. The previous one stays in force: correct the new one, then run `channeld reload`"
-        )
+        );
+        NotReady::new(NotReadyKind::ConfigRejected, detail)
     }
 }

@@ -93,11 +93,10 @@ async fn the_status_shows_a_rejected_configuration_until_it_is_accepted() {
     assert_eq!(reload().await, Some(78));
     let first = rejected().await;
     assert!(first["error"].as_str().unwrap().contains("api.page_limit") && first["since"].is_string(), "{first}");
+    let report = setup.tell(&["status", "--json"]).await.json().remove(0);
+    assert_eq!((&report["ready"], &report["not_ready"][0]["kind"]), (&json!(false), &json!("config_rejected")));
     let text = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
-    assert!(
-        text.contains("warning: the configuration was rejected at 20") && text.contains("api.page_limit"),
-        "{text}"
-    );
+    assert!(text.contains("the configuration was rejected at 20") && text.contains("api.page_limit"), "{text}");
 
     // A changed key is read without the file, so the file stays rejected.
     std::fs::write(&key_file, "rotated-key\n").unwrap();
