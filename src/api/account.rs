@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of an account: an organization at the service, with its own API keys and its own limit of requests. The default
+/// The name of an account: an organization at the service, with its own API keys and its own rate limit. The default
 /// account has no name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

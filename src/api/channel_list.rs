@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Complete, or an error.** The list is read to the page that ends it. A page that adds no channel and promises more is an error,
-//!   because the rest of the list cannot be reached.
+//! * **Complete, or an error.** The list is read to its last page. A page that adds no channel but announces more pages is an
+//!   error, because the rest of the list cannot be reached.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ impl Client {
             let body = self.send(request, ApiError::Refused, self.memory.exceed(0)).await?;
             let Wire { channels, has_more } = read(&body)?;
             let (listed, before) = (channels.len(), all.len());
-            // A channel that was created meanwhile moves the others to the next page, which then repeats some of them.
+            // If a channel is created during the reading, the other channels move down, and the next page repeats some of them.
             all.extend(channels.into_iter().filter(|channel| known.insert(channel.channel_id)));
             if !has_more {
                 return Ok(all);

@@ -191,8 +191,7 @@ fn knows_type(status: u16, name: &str) -> bool {
     is_documented || status == 401
 }
 
-/// A text of the service in a form that can be shown: without control characters and keys, and at most `bound` characters
-/// long.
+/// Makes a text of the service safe to show: without control characters and keys, and at most `bound` characters long.
 ///
 /// The keys are replaced before the text is truncated, so that the end contains no part of a key.
 fn presentable(text: &str, keys: &[&str], bound: usize) -> Option<Box<str>> {

@@ -103,7 +103,7 @@ impl Keys {
         Attempt { keys: self, now, was_refused: self.states.borrow()[now].is_refused, tried }
     }
 
-    /// The first key that was neither tried nor refused. If there is none, the first key that was not tried.
+    /// The first key that was neither tried nor refused. If no such key exists, the first key that was not tried.
     fn choose(&self, tried: &[bool; MAX_KEYS]) -> Option<usize> {
         let states = self.states.borrow();
         let untried = || (0..states.len()).filter(|number| !tried[*number]);
@@ -135,14 +135,15 @@ impl Attempt<'_> {
     pub(super) fn accepted(&self) {
         let Self { keys, now, was_refused, tried } = self;
         if !was_refused {
-            // An answer that was sent before a refusal does not revoke the refusal.
+            // The service may have sent this answer before it refused the key. The refusal therefore stays recorded.
             if !keys.states.borrow()[*now].was_accepted {
                 keys.change(|states| states[*now].was_accepted = true);
             }
             return;
         }
-        // A refused key is chosen only if the service has refused all keys. If it accepts one of them again, the refusals
-        // of the keys after it may have had the same cause.
+        // A refused key is chosen only if the service has refused all keys. If the service accepts the key now, its refusal
+        // was temporary. The keys that were not tried may have been refused for the same cause, so their refusals are
+        // forgotten.
         keys.change(|states| {
             states[*now].was_accepted = true;
             for (state, _) in states.iter_mut().zip(tried).filter(|(_, tried)| !**tried) {

@@ -111,7 +111,7 @@ impl PartialEq for Client {
 }
 
 impl Client {
-    /// Whether this is a client with these settings.
+    /// Whether this client has these settings.
     pub fn has(&self, settings: &Settings) -> bool {
         *self.settings == *settings
     }

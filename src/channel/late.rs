@@ -32,7 +32,7 @@ pub(super) mod replay;
 /// A crash loses at most this much of each wait.
 const RECORD_ASKED: Duration = Duration::from_secs(60);
 
-/// How long an event that an operator asked for waits for room in the queues of the lanes. Other late events wait meanwhile.
+/// How long a replayed or retried event waits for room in the queues of the lanes. Other late events wait during this time.
 const ROOM_WAIT: Duration = Duration::from_millis(50);
 
 /// Returns whether the limit of pending events is reached. Events that have left the queue, on their way to the lanes, do not
@@ -172,8 +172,8 @@ async fn take(
             let trace = shared.channel.parts.traces.begin("late", &shared.channel.identity, since);
             trace.note(|| vec![("offset", key.offset.get())]);
             let record = LateRecord { record: Arc::new(record), cause, trace };
-            // A lane that has not passed the event reads it again in order, if an operator asked for it. In the other cases, the
-            // lane may have the event in its queue, and then delivers it late.
+            // If an operator asked for the event, it is meant only for the lanes that still owe it: a lane that has not passed
+            // the event reads it in order. Otherwise a lane may have the event in its queue, and then delivers it late.
             let is_meant = |sink: &SinkName| cause != Cause::Operator || facts.owed.contains(sink);
             if cause == Cause::Operator {
                 hub.room_for_late(ROOM_WAIT, is_meant).await;

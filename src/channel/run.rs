@@ -133,7 +133,8 @@ impl Channel {
     }
 }
 
-/// Until `stop` fires: feeds the lanes, requests late proofs, searches the gaps, replays past events, and compares the history with the sinks.
+/// Feeds the lanes, requests late proofs, searches the gaps, replays past events, and compares the history with the sinks, until
+/// `stop` fires.
 async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
     tokio::select! {
         biased;

@@ -278,8 +278,8 @@ pub struct LaneStatus {
     /// Why the sink acknowledges events before they are on a disk. `None` if it does not, or if that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_ack: Option<String>,
-    /// The number of watcher events since the channel started that the sink did not receive because they have no confidence,
-    /// and `min_confidence` of the sink's filter demands one.
+    /// The number of watcher events, since the channel started, that the sink did not receive because they have no confidence
+    /// and the sink's filter has a `min_confidence`.
     #[serde(default)]
     pub without_confidence: u64,
     /// The condition of the lane. Set when a report is made.

@@ -1,4 +1,5 @@
-//! The turns of the requests to the service. Each account has its own, because the service limits each organization separately.
+//! The turns of the requests to the service. Each account has its own turns, because the service limits each organization
+//! separately.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

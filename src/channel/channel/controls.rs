@@ -63,7 +63,8 @@ impl Handle {
         lock(&self.turns).clone()
     }
 
-    /// Takes part in the turns of an account, and leaves those of another account. Returns the turns of the channel.
+    /// Joins the turns of an account. If the channel belonged to another account, it leaves the turns of that account.
+    /// Returns the turns of the channel.
     pub(crate) fn take_part_in(&self, of_account: &Arc<Turns>) -> Arc<Caller> {
         let mut turns = lock(&self.turns);
         if !turns.is_of(of_account) {

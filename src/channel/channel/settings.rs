@@ -113,7 +113,7 @@ impl LaneSettings {
         self.filter.as_ref().is_none_or(|filter| filter.takes(record.facts()))
     }
 
-    /// Whether the sink does not receive a watcher event only because the event has no confidence.
+    /// Whether the missing confidence of a watcher event is the only reason why the sink does not receive the event.
     pub(crate) fn misses_confidence(&self, record: &Record) -> bool {
         self.filter.as_ref().is_some_and(|filter| filter.lacks_confidence(record.facts()))
     }

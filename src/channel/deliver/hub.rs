@@ -145,8 +145,8 @@ impl Hub {
         meant.filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
     }
 
-    /// Waits until the queues of the attached lanes of these sinks are empty, at most `patience`. A series of late events
-    /// that waits here leaves room in the queues, so that it neither delays batches nor detaches a lane.
+    /// Waits until the queues of the attached lanes of these sinks are empty, at most for `patience`. If each event of a
+    /// series waits here, the queues keep room for batches, so the series neither delays batches nor detaches a lane.
     pub(crate) async fn room_for_late(&self, patience: Duration, is_meant: impl Fn(&Arc<str>) -> bool) {
         let deadline = Instant::now() + patience;
         let is_used =

@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// Returns whether the event has less confidence than the sink with this number demands.
+    /// Returns whether the event has less confidence than the sink with this number requires.
     pub(super) fn is_below_limit(&self, sink: usize, at: usize) -> bool {
         let Some(least) = self.history.sinks[sink].min_confidence else { return false };
         let form = self.history.form_delivered(&self.offsets, at);

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **No event from the time on is left out.** The first event is the event with the lowest offset among all events that were
-//!   created at or after the time. Events that were created up to [`SKEW`](api::windows::SKEW) seconds before the time can
-//!   follow it.
+//! * **No event since the time is skipped.** The first event is the event with the lowest offset among all events that were
+//!   created at or after the time. Events that were created up to [`SKEW`](api::windows::SKEW) seconds before the time can follow
+//!   it.
 //! * **Confirmed, or not named.** The service must show the event under its id too. If no such event exists yet, the service's
 //!   newest event must have been created before the time, according to both poll and search. Otherwise the answer is only an
 //!   offset below which no such event exists.
@@ -80,7 +80,8 @@ impl FirstEvent {
     pub async fn since(source: &dyn Source, time: Time, now: Timestamp) -> Result<Self, ApiError> {
         // `time` may be after `now`, because the clock of this machine can be wrong.
         let second = unix_second(time, now);
-        // The newest event is requested first, so that the search finds an event that becomes visible meanwhile.
+        // The newest event is requested before the search. If an event becomes visible between the two requests, the search finds
+        // it.
         let newest = source.poll(None, 1).await?.events.first().map(|event| event.offset);
         let found = match search(source, second).await? {
             Ok(None) => return not_yet(source, second, newest).await,
@@ -100,7 +101,7 @@ impl FirstEvent {
         Self::Found { key: event.event_key(), time }
     }
 
-    /// Returns the offset at which the events since the time begin, or `None` if there is no such event yet.
+    /// Returns the offset at which the events since the time begin, or `None` if no such event exists yet.
     pub fn offset(&self) -> Option<Offset> {
         match self {
             Self::Found { key, .. } => Some(key.offset),
@@ -171,7 +172,7 @@ async fn search(source: &dyn Source, second: i64) -> Result<Result<Option<RawEve
 }
 
 /// Returns whether the service shows an event under its id at the same offset. An event without an id cannot be requested alone:
-/// search has shown it.
+/// the search result is enough.
 async fn is_confirmed(source: &dyn Source, event: &RawEvent) -> Result<bool, ApiError> {
     let Some(id) = event.id else { return Ok(true) };
     match source.event(id).await {
@@ -181,8 +182,8 @@ async fn is_confirmed(source: &dyn Source, event: &RawEvent) -> Result<bool, Api
     }
 }
 
-/// Confirms that the newest event was created before `second`. Search may show an event later than poll. All events that search
-/// does not show then count as events since the time.
+/// Confirms that the newest event was created before `second`. Search can show an event later than poll does. If search does not
+/// show the newest events yet, they count as events since the time.
 async fn not_yet(source: &dyn Source, second: i64, newest: Option<Offset>) -> Result<FirstEvent, ApiError> {
     let before = source.created(None, second - 1, 1).await?.events.first().map(|event| event.offset);
     Ok(if before < newest { FirstEvent::AtLeast(after(before)) } else { FirstEvent::NotYet { newest: before } })

@@ -66,8 +66,8 @@ pub struct Board {
     unanswered: Option<Instant>,
     /// How long the service may be silent before the silence is reported.
     may_be_silent: Duration,
-    /// The newest offset in the first answer to a poll for the latest events, since the process started. The inner `None` is a
-    /// channel without events.
+    /// The newest offset in the first answer to a poll for the latest events. `None` until this answer has arrived. The inner
+    /// `None` means that the channel has no events.
     pub(crate) newest_at_start: Option<Option<Offset>>,
     /// Whether the last answer to a poll for the latest events was empty, although it reported more events.
     latest_is_empty: bool,

@@ -15,8 +15,8 @@ use telemetry::metrics::ChannelMetrics;
 /// The maximum number of unknown values that the board of a channel lists.
 const MAX_LISTED: usize = 50;
 
-/// The different unknown values in a range of events, each with the offset of its first event. If all events of the service
-/// have a new member, the board is still locked only once for the range.
+/// The distinct unknown values in a range of events, each with the offset of its first event. The board is locked once per
+/// range, even if every event has a new member.
 #[derive(Debug, Default)]
 pub(crate) struct FoundValues(Vec<(UnknownValue, Offset)>);
 
@@ -60,8 +60,8 @@ impl UnknownReporter {
 }
 
 impl Board {
-    /// Lists and logs an unknown value, unless it is listed already. Returns whether it was not listed. If the list is full,
-    /// every value that is not listed is news.
+    /// Lists and logs an unknown value, unless it is already listed. Returns whether it was not listed. If the list is full,
+    /// a value that is not listed counts as new each time.
     fn is_news(&mut self, UnknownValue { what, value }: UnknownValue, offset: Option<Offset>) -> bool {
         let listed = &mut self.status.unknown_values;
         if listed.iter().any(|known| known.what == what && known.value == value) {

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **Bounded** by [`MAX_WATCHERS`].
-//! * **A sample.** Only the last watcher event of each delivery is examined, because each event would have to be parsed once more. A
+//! * **A sample.** Only the last watcher event of each delivery is examined, because the examination parses the event again. A
 //!   watcher whose events occur repeatedly is found soon.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const MAX_WATCHERS: usize = 100;
 /// The largest number of characters of a name.
 const MAX_NAME: usize = 100;
 
-/// How long after a request the service is asked again for the name of a watcher. Many watchers have no name.
+/// The time between two requests for the name of the same watcher. Many watchers have no name.
 const ASK_AGAIN: Duration = Duration::from_secs(60 * 60);
 
 /// A watcher whose events the channel has delivered since the daemon started.
@@ -67,7 +67,7 @@ impl Watchers {
         }
     }
 
-    /// Returns a watcher whose name has to be requested now. The watcher then counts as asked for.
+    /// Returns a watcher whose name has to be requested now, and records the request.
     pub fn next_due(&mut self, now: Instant) -> Option<Uuid> {
         let (id, known) = self.0.iter_mut().find(|(_, known)| known.is_due(now))?;
         known.asked = Some(now);

@@ -15,7 +15,7 @@ const BEGIN: i64 = 1_700_000_000;
 /// A service in memory.
 #[derive(Debug, Default)]
 struct Memory {
-    /// The offset and the creation of each event, in ascending order of the offsets.
+    /// The offset and the creation time of each event, in ascending order of the offsets.
     events: Vec<(i64, i64)>,
     has_more_is_of_older: bool,
     /// Search does not show this many of the newest events.
