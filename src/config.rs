@@ -74,7 +74,7 @@ use telemetry::trace::Otlp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `[api]` and `[accounts.NAME]`: the organizations at the service. The default account is in `[api]`; it is absent if it
-    /// has no key and no channel uses it.
+    /// has no API key and no channel uses it.
     pub accounts: Accounts,
     /// `[api]`: how the channels of all accounts are read.
     pub api: Api,

@@ -70,8 +70,8 @@ pub(crate) fn load_service(text: &ConfigText, account: &AccountName) -> Result<S
     })
 }
 
-/// The names of the configured channels and of those that `[discover]` has added, by their ids. Channels without a valid id are left
-/// out.
+/// The names of the configured channels, and of the channels that `[discover]` has added, by their ids. Channels without a valid id
+/// are left out.
 fn channel_names(root: &Section<'_>) -> Result<BTreeMap<ChannelId, String>, Reported> {
     let channels = root.section("channels");
     let id = |name: &str| channels.section(name).optional("id", |text| Ok(text.trim().parse().ok()));

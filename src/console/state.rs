@@ -20,8 +20,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The client of the channel's account. A channel that is not configured belongs to the default account. The error is why
-    /// there is no client, for the user.
+    /// The client of the channel's account. A channel that is not configured belongs to the default account. The error tells
+    /// the user why no client exists.
     pub(super) fn client(&self, channel: ChannelId) -> Result<&Client, String> {
         let known = self.channels.iter().find(|known| known.channel.id == channel);
         let account = known.map_or_else(AccountName::default, |known| known.account.clone());

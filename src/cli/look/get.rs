@@ -72,7 +72,7 @@ pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'
     Ok(Exit::Done)
 }
 
-/// The readable details of an event: why it was rejected, or the signed text, the signers, and how final the event is.
+/// The readable details of an event: the reason for its rejection, or its signed text, its signers and its confidence.
 fn details(verdict: &Verdict, names: &SignerNames) -> String {
     match verdict {
         Verdict::Rejected(_, reason) => format!("reason: {reason}"),

@@ -184,7 +184,7 @@ impl<'r> Section<'r> {
         matches!(self.find(name), Ok(Some(_)))
     }
 
-    /// Whether there is a value with this name. Unlike [`is_set`](Self::is_set), this does not make the key known.
+    /// Whether a value with this name exists. Unlike [`is_set`](Self::is_set), this does not make the key known.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.key.at(name).find_in(&self.reader.values).is_some()
     }

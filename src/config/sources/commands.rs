@@ -6,7 +6,7 @@
 //!   is read up to a limit.
 //! * **No shell.** The words are passed to the program as they are.
 //! * **None of our secrets.** The program does not get channeld's own variables.
-//! * **The secret stays secret.** The error can contain what the program wrote to its standard error, but not its output.
+//! * **The secret stays secret.** The error can contain the standard error of the program, but not its output.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -83,7 +83,7 @@ fn is_ours(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || OF_SYSTEMD.iter().any(|of_systemd| name == *of_systemd)
 }
 
-/// What the program wrote to its standard error, on one line and without the secret.
+/// The standard error of the program, on one line and without the secret.
 fn said(message: &[u8], secret: &str) -> String {
     let mut said = String::from_utf8_lossy(message).split_whitespace().collect::<Vec<_>>().join(" ");
     if !secret.is_empty() {
@@ -100,7 +100,7 @@ fn collect(child: &mut Child, deadline: Instant) -> io::Result<Option<(ExitStatu
     let mut message = Pipe::of(child.stderr.take().map(OwnedFd::from), MESSAGE_LIMIT);
     loop {
         let has_ended = wait(&[&output, &message], &ended, deadline)?;
-        // If the program has ended, all that it has written is in the pipes.
+        // If the program has ended, the pipes contain everything that it wrote.
         let was_read = [output.read()?, message.read()?].contains(&true);
         if has_ended && !was_read {
             return Ok(Some((child.wait()?, [output.bytes, message.bytes])));
@@ -123,7 +123,7 @@ fn wait(pipes: &[&Pipe], ended: &OwnedFd, deadline: Instant) -> io::Result<bool>
     }
 }
 
-/// The reading end of a pipe, and what was read from it.
+/// The reading end of a pipe, and the bytes that were read from it.
 struct Pipe {
     /// `None` if the pipe was read to its end.
     file: Option<File>,
@@ -155,8 +155,8 @@ impl Pipe {
     }
 }
 
-/// Kills the program with its process group. A program that the kernel cannot stop, such as one that waits for a dead file server, is
-/// left alone after a while.
+/// Kills the program with its process group. Waits only briefly for its end, because the kernel cannot stop a program that waits
+/// for a dead file server.
 fn kill(child: &mut Child) {
     let group = Pid::from_child(child);
     // The group can be gone already.

@@ -68,8 +68,8 @@ pub(crate) fn conflicts(files: &[&Dict]) -> BTreeMap<Key, [usize; 2]> {
     found
 }
 
-/// The tables and keys in this table that two files set. At the top level each key counts for itself. In another table, two files
-/// must not set keys at all.
+/// The tables and keys in this table that two files set. At the top level, two files must not set the same key. In any other table,
+/// two files must not both set keys.
 fn set_twice(table: &Key, one: &Dict, other: &Dict) -> Vec<Key> {
     let sets_keys = |table: &Dict| table.values().any(|value| value.as_dict().is_none());
     if !table.0.is_empty() && sets_keys(one) && sets_keys(other) {

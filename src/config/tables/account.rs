@@ -101,8 +101,8 @@ impl<'r> ApiTable<'r> {
     }
 }
 
-/// Whether a channel uses the default account. `[discover]` counts as a channel. If there is no channel yet, future channels may use
-/// the account.
+/// Whether a channel uses the default account. `[discover]` counts as a channel. If no channel is configured yet, the account
+/// counts as used, because future channels may use it.
 fn is_default_used(root: &Section<'_>) -> bool {
     let (channels, discover) = (root.section("channels"), root.section("discover"));
     let mut tables: Vec<_> = channels.names().unwrap_or_default().iter().map(|name| channels.section(name)).collect();
@@ -152,7 +152,8 @@ impl Values {
         Self { base_url, keys: keys(table), key_expires: key_expires(table), rate }
     }
 
-    /// Returns the values of the table `own`, and these values, which are those of `api`, for the keys that it does not set.
+    /// Returns the values of the table `own`. A key that `own` does not set has its value in `self`, which contains the values
+    /// of `api`.
     fn behind(self, own: &Section<'_>, api: &Section<'_>) -> Self {
         let values = Self::read(own);
         let inherits = |keys: &[&str]| {
@@ -160,7 +161,7 @@ impl Values {
                 own.note_use(key, KeyUse::Inherits(api.key.at(key)));
             }
         };
-        // The date belongs to the keys of its own table.
+        // An expiry date applies only to the API keys of the same table.
         let has_keys = !matches!(values.keys, Ok(None));
         let (keys, key_expires) = if has_keys {
             (values.keys, values.key_expires)

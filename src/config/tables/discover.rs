@@ -22,7 +22,7 @@ use ::ledger::store::StateSettings;
 use ::ledger::store::discovered::{self, DiscoveredChannel};
 use ::record::ChannelRef;
 
-/// The values of `every`. A shorter interval would use much of the organization's rate of requests.
+/// The values of `every`. A shorter interval would use a large part of the organization's rate limit.
 const INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
 
 /// `[discover]`.
@@ -125,7 +125,7 @@ pub(crate) fn read_channels(
                 format!("the added channels are unknown: {} cannot be read: {error}", file.display()),
             );
         }
-        // Without its content, a reload would end the channels in it.
+        // If this error were ignored, a reload would stop the channels in the file.
         Err(error) => {
             let file = file.display();
             let remedy = "remove the file, and the channels are found again";

@@ -106,8 +106,9 @@ impl<'r> Levels<'r> {
         Ok(Some(Verifier::new(signers?, owner)))
     }
 
-    /// Returns the tables with the keys of [`NETWORK`]. If a level has a table `don`, it is this table. It is used as a whole: the
-    /// error is recorded if a key is missing in it, or if a key is also set outside of it.
+    /// Returns the tables with the keys of [`NETWORK`]. If a level has a table `don`, this table takes the place of the level. A
+    /// `don` is used as a whole: an error is recorded if a key is missing in it, or if the same level or a level before it also
+    /// sets a key alone.
     fn networks(&self) -> (Vec<Section<'r>>, Result<(), Reported>) {
         let (mut networks, mut is_whole): (Vec<Section<'r>>, _) = (Vec::new(), Ok(()));
         // The keys that are set alone, in the tables that take precedence over a `don`.

@@ -1,4 +1,5 @@
-//! Accounts: what they inherit, what they change, and which mistakes are found. `don`, which is used as a whole.
+//! Accounts: the keys that they inherit, the keys that they replace, and the mistakes that are found. Also
+//! `don`, which is used as a whole.
 
 use std::time::Duration;
 

@@ -41,7 +41,8 @@ impl Choices {
         if self.0.is_empty() { "A channel, as NAME=ID" } else { "Channels, as numbers of the list, or as NAME=ID" }
     }
 
-    /// Returns the names and ids of the channels in an answer: numbers of the list, or as in [`one`](Self::one).
+    /// Returns the names and ids of the channels in an operator's answer. Each is a number of the list, or a
+    /// text as in [`one`](Self::one).
     pub(super) fn chosen(&self, answer: &str) -> Result<Vec<(String, String)>, CommandError> {
         let parts = answer.split([',', ' ']).filter(|part| !part.is_empty());
         let numbers: Option<Vec<usize>> = parts.map(|part| part.parse().ok()).collect();

@@ -14,7 +14,7 @@ use sink::is_built_in;
 /// The sink types that can be configured without further keys.
 const SINKS: [&str; 7] = ["file", "stdout", "webhook", "sqlite", "postgres", "nats", KAFKA];
 
-/// The lines for a webhook, behind which a program usually acts on the events.
+/// The lines for a webhook. The program that receives the events usually acts on them.
 const FINALIZED: &str = "\
 # A valid proof does not mean that the chain keeps the event. Only events that are final, failures, and events that do not depend
 # on a block are sent. Remove this line to send all events.

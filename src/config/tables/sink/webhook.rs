@@ -60,7 +60,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
     Ok(settings)
 }
 
-/// The keys of the address, of which one is set.
+/// The keys of the address. Exactly one of them is set.
 const URL_KEYS: [&str; 3] = ["url", "url_file", "url_command"];
 
 /// Reads `url`, or the address of `url_file` or `url_command`.
