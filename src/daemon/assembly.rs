@@ -50,8 +50,8 @@ pub(crate) fn client_of(config: &Config, account: &AccountName) -> Result<Client
     })
 }
 
-/// Returns the clients of these accounts. A client in `before` whose settings have not changed is kept. The clients share their
-/// connections as far as their settings allow.
+/// Returns the clients of these accounts. A client in `before` is kept if its settings have not changed. Clients share
+/// connections if their settings allow it.
 fn clients_of(config: &Config, wanted: &BTreeSet<AccountName>, before: &Clients) -> Result<Clients, AssemblyError> {
     let mut clients = Clients::new();
     for (name, account) in config.accounts.iter().filter(|(name, _)| wanted.contains(name)) {

@@ -19,8 +19,8 @@ use telemetry::ALWAYS;
 /// The interval between two checks.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Waits until every configured channel has caught up or is unavailable. Returns whether every channel has caught up. A channel
-/// that has caught up once counts as caught up from then on.
+/// Waits until every configured channel has caught up or is unavailable. Returns whether every channel has caught up. After a
+/// channel has caught up, it is not checked again.
 pub(super) async fn wait(operations: watch::Receiver<Arc<Operations>>) -> bool {
     let mut look = interval(EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);

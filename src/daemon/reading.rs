@@ -1,4 +1,4 @@
-//! Configurations that are read again, and those that were rejected.
+//! Reads configurations again, and records the rejected ones.
 //!
 //! # Invariants
 //!
@@ -46,8 +46,8 @@ impl Rejections {
         replace(&mut self.reload, error);
     }
 
-    /// Records that changed files were accepted, or rejected with this error. Also, that no file differs from the
-    /// configuration in force. Returns whether the error is new.
+    /// Records that changed files were accepted, or rejected with this error. `None` also means that no file differs from
+    /// the configuration in force. Returns whether the error is new.
     pub(super) fn followed(&mut self, error: Option<String>) -> bool {
         replace(&mut self.changed_files, error)
     }
@@ -58,7 +58,7 @@ impl Rejections {
     }
 }
 
-/// Keeps the time of an error that is already recorded. Returns whether there is a new error.
+/// Replaces the recorded error. If the error is the same, keeps its time. Returns whether the error changed.
 fn replace(recorded: &mut Option<RejectedConfig>, error: Option<String>) -> bool {
     if recorded.as_ref().map(|recorded| &recorded.error) == error.as_ref() {
         return false;

@@ -431,7 +431,7 @@ impl Ledger {
         self.blocker
     }
 
-    /// The replays: the unfinished ones, and the latest of those that have ended. At most [`REPLAYS`].
+    /// The unfinished replays, and the latest replays that have ended. At most [`REPLAYS`].
     pub fn replays(&self) -> &BTreeMap<ReplayId, Replay> {
         &self.replays.0
     }
@@ -441,8 +441,8 @@ impl Ledger {
         replay.count_undelivered(&self.late)
     }
 
-    /// The replay whose next step is due: its next part or, if the whole range was read, its end. While the service's
-    /// history differs from the events that were read, no step is due.
+    /// The replay whose next step is due. The step is the next part or, if the whole range was read, the end of the
+    /// replay. While the service's history differs from the events that were read, no step is due.
     pub fn due_replay(&self) -> Option<(ReplayId, &Replay)> {
         let agrees = self.contradiction.is_none();
         self.replays.due(&self.late, || self.late_room()).filter(|_| agrees)

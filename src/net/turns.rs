@@ -187,7 +187,7 @@ impl Caller {
         Self { all, round: AtomicU64::new(0), waits: Mutex::default() }
     }
 
-    /// Whether the caller takes its turns from these.
+    /// Whether the caller uses these turns.
     pub fn is_of(&self, all: &Arc<Turns>) -> bool {
         Arc::ptr_eq(&self.all, all)
     }

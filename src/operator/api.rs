@@ -234,7 +234,7 @@ pub struct StartReplay {
     pub to: Offset,
 }
 
-/// Requests the replays of one channel or of all channels, including the latest of those that have ended.
+/// Requests the replays of one channel or of all channels, including the latest replays that have ended.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ListReplays {
     pub channel: Option<String>,
@@ -257,8 +257,8 @@ pub enum ReplayAction {
     Cancel,
 }
 
-/// Delivers past events to one sink again, in one commit. The request contains the events. There can be at most as many as
-/// the channel has room for pending events.
+/// Delivers past events to one sink again, in one commit. The request contains the events. Their number is limited by the
+/// channel's room for pending events.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ReplayEvents {
     pub channel: String,

@@ -188,7 +188,7 @@ impl Filter {
         self.min_confidence.is_none_or(|least| facts.finality.reaches(least)) && self.has_rule_for(facts)
     }
 
-    /// Whether the filter excludes a watcher event only because the event has no confidence.
+    /// Whether a missing confidence is the only reason why the filter excludes a watcher event.
     pub fn lacks_confidence(&self, facts: &Facts) -> bool {
         facts.finality == Finality::Unknown && !self.takes(facts) && self.has_rule_for(facts)
     }

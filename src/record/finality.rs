@@ -42,7 +42,8 @@ impl Confidence {
 pub(super) enum Finality {
     /// An operation that is not confirmed yet. It is below every limit.
     Unconfirmed,
-    /// The event of a watcher without a confidence that this version knows. It only passes the limit `latest`.
+    /// A watcher event without a confidence, or with a confidence that this version does not know. It passes only the
+    /// limit `latest`.
     Unknown,
     Reached(Confidence),
     /// Limits do not apply to the event.
@@ -56,7 +57,7 @@ impl Finality {
         if record.kind == EventType::WatcherEvent {
             return signed;
         }
-        // Neither the service's type nor the type of the signed content may hide the other from a limit.
+        // An event counts as an operation if either type says so, the service's or the signed one: neither may bypass a limit.
         let is_operation = [Some(record.kind.as_ref()), facts.get(Field::Type)].contains(&Some(OPERATION));
         let step = is_operation.then(|| Self::of_operation(record, facts.get(Field::Status)));
         match (step, log) {
@@ -67,8 +68,8 @@ impl Finality {
         }
     }
 
-    /// The level of an operation's step. An unknown step that does not claim a confirmation passes, because it may be a
-    /// failure.
+    /// The level of an operation's step. An unknown step passes every limit, because it may be a failure, unless its name begins
+    /// with `confirmed`.
     fn of_operation(record: &Record, step: Option<&str>) -> Self {
         match step {
             Some("confirmed") => Self::Reached(Confidence::Finalized),
@@ -94,7 +95,7 @@ pub(super) enum Log {
     Other,
 }
 
-/// Returns the confidence in signed content. `None` if there is none, or if it is not a level that this version knows.
+/// Returns the confidence in signed content. `None` if the content has no confidence, or a level that this version does not know.
 pub(super) fn confidence(decoded: &Object<'_>) -> Option<Confidence> {
     let chain_event = decoded.get::<Object<'_>>("chain_event").ok()??;
     chain_event.get::<&str>("confidence").ok()??.parse().ok()

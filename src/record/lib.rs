@@ -55,8 +55,8 @@ pub struct Record {
     pub time: Option<i64>,
     /// The confidence that the network signed. `None` without a proof, or if the signed content has none.
     pub confidence: Option<Confidence>,
-    /// The name of the event's network, if the network is published. By the signed chain selector, or by the service's chain
-    /// selector for a notice.
+    /// The name of the event's network, if the network is published. The chain selector is the signed one or, for a notice,
+    /// the service's.
     pub network: Option<&'static str>,
     /// When the event was first read, if known.
     pub received: Option<Timestamp>,

@@ -1,4 +1,5 @@
-//! The names of networks: the published ones, which are compiled in, and those that the service has listed since the process started.
+//! The names of networks: the published names, which are compiled in, and the names that the service has listed since the start of
+//! the process.
 //!
 //! # Invariants
 //!
@@ -28,8 +29,8 @@ const MAX_LISTED: usize = 1_000;
 /// The longest listed name, in characters.
 const MAX_NAME: usize = 64;
 
-/// The networks that the service has listed. They are facts about the world and the same for the whole process, like the table above,
-/// so they are not passed through every function that makes a record. The first name of a network stays until the process ends.
+/// The networks that the service has listed. They are the same for the whole process, like the table above, so they are not passed
+/// through every function that makes a record. The first name of a network stays until the process ends.
 static LISTED: RwLock<BTreeMap<u64, &'static str>> = RwLock::new(BTreeMap::new());
 
 /// Returns the name of the network with this chain selector, if it is known.

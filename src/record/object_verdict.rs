@@ -132,8 +132,8 @@ fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
         || proof != Ok(true)
 }
 
-/// Whether the record names a published network that is not the network of its event. A name that is not published does not
-/// contradict, because another version of channeld may know more networks.
+/// Whether the record names a published network that is not the network of its event. A name that is not published is no
+/// contradiction, because another version of channeld may know more networks.
 fn is_of_another_network(record: &Object<'_>, expected: &Object<'_>) -> bool {
     let Ok(named) = record.get::<String>("network") else { return true };
     let Ok(expected) = expected.get::<String>("network") else { return true };

@@ -109,8 +109,8 @@ pub(crate) struct Faults {
 
 /// A fault that a test requested for the next requests.
 struct ScriptedFault {
-    /// The route whose requests get the fault. `None` means every route except the health check, and the networks and watchers, which
-    /// a client can request in the background.
+    /// The route whose requests get the fault. `None` means every route except the health check, the networks and the watchers. A
+    /// client can request the last two in the background.
     route: Option<Route>,
     fault: Fault,
     times: usize,

@@ -12,8 +12,8 @@ use crate::event::kind::Kind;
 /// | status `reverted` of operations | no | no | yes |
 /// | `confidence_level` of watchers | no | no | yes |
 ///
-/// It is known that the last two rows are new in 0.8.0 (spec/wire.md). It is not known which of the two earlier versions
-/// introduced the others: a client must support every combination.
+/// According to spec/wire.md, the status `reverted` is new in 0.8.0. The versions of the other rows are assumptions: a
+/// client must support every combination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum ApiVersion {
     /// Version 0.4.0.

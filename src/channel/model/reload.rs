@@ -52,7 +52,7 @@ pub(super) fn reload(world: &Arc<World>, channel: &Weak<Channel>, what: Reload) 
     }
 }
 
-/// Writes without steps and without failures: no history ends between two runs.
+/// Writes without steps and without failures, because no history ends between two runs.
 #[derive(Debug)]
 struct BetweenRuns;
 

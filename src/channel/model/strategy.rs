@@ -96,8 +96,8 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
     })
 }
 
-/// Fits replays into a history with this number of runs and sinks. The last run continues until everything is settled, so a
-/// history with one drawn run has two.
+/// Fits replays into a history with this number of runs and sinks. A history has one more run than was drawn, because the
+/// last run continues until everything is settled.
 fn fit(replays: &mut Vec<ReplayPlan>, runs: usize, sinks: usize) {
     if runs == 0 {
         replays.clear();

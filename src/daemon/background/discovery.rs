@@ -1,18 +1,19 @@
 //! Adds channels of the organization while the daemon runs: `[discover]`.
 //!
 //! The service's list is read at the start, after each reload and then at intervals. New channels are written to
-//! `discovered.json` in the state directory. This file is one of the files of the configuration: the daemon notices its change as it
-//! notices the change of a secret, and adds the channels as a reload does.
+//! `discovered.json` in the state directory. This file belongs to the configuration: the daemon notices its change in the same way
+//! as the change of a secret, and adds the channels in the same way as a reload.
 //!
-//! The channels are remembered, and not found again at each start, because the list can be unavailable at a start: the service does not
-//! answer, or the key has lost the scope for the list. The channels that were added before must still run then, because they have cursors,
-//! pending events and dead letters, and reading may need another scope. A file is enough even if instances share a database: each instance
-//! finds the same channels. An instance that starts without its file asks the service, without which it could read no channel.
+//! The channels are stored in a file because the list can be unavailable at a start: the service does not answer, or the key has
+//! lost the scope for the list. The channels that were added earlier must run nevertheless: they have cursors, pending events and
+//! dead letters, and the key may still have the scope for reading events. A local file is enough even if instances share a
+//! database, because each instance finds the same channels. An instance without this file requests the list from the service, which
+//! it needs for reading anyway.
 //!
 //! # Invariants
 //!
 //! * **Nothing is removed.** A channel that is no longer listed stays until the operator's configuration excludes it.
-//! * **Remembered before it runs.** A channel is added only after the file that contains it is on disk.
+//! * **Remembered before it runs.** A channel is added only after the file with the channel is on disk.
 //! * **No channel waits for the list.** An error is reported, and everything else continues.
 
 use std::collections::BTreeSet;
@@ -38,7 +39,7 @@ use proof::event::ChannelId;
 use record::printable;
 use telemetry::ALWAYS;
 
-/// The largest number of channels that are remembered. Channels beyond this number are not added.
+/// The largest number of channels that are remembered. If the new channels would exceed it, none of them is added.
 const MAX_DISCOVERED: usize = 10_000;
 
 /// The settings in force.
@@ -120,7 +121,7 @@ fn remember(directory: &Path, listed: Vec<ListedChannel>) -> Result<Vec<Discover
     Ok(known)
 }
 
-/// Asks for the list according to the newest plan, and reports the outcome. Ends when no plan can follow.
+/// Requests the list according to the newest plan, and reports the outcome. Ends when the sender of the plans is dropped.
 pub(in crate::daemon) async fn run(mut plans: watch::Receiver<Option<Plan>>, outcome: watch::Sender<Discovery>) {
     loop {
         let plan = plans.borrow_and_update().clone();
@@ -175,8 +176,8 @@ fn report(outcome: &watch::Sender<Discovery>, looked: Result<BTreeSet<ChannelId>
     });
 }
 
-/// Waits until the first list was read and its channels are in force. Returns whether the list could be read. Returns at once if
-/// `[discover]` is not set.
+/// Waits until the first list was read and its channels are in force. Returns whether the list could be read. If `[discover]` is
+/// not set, returns at once.
 pub(in crate::daemon) async fn first_look(is_on: bool, operations: &mut watch::Receiver<Arc<Operations>>) -> bool {
     let Some(mut discovery) = operations.borrow().discovery.clone().filter(|_| is_on) else { return true };
     let Ok(first) = discovery.wait_for(|now| now.has_asked).await.map(|now| now.clone()) else { return true };

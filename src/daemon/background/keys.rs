@@ -14,7 +14,7 @@ use tracing::warn;
 use operator::{ApiKeys, Operations};
 use telemetry::ALWAYS;
 
-/// The interval between two checks whether a key expires soon.
+/// The time between two checks for a key that expires soon.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The facts about the keys of an account that were logged.
@@ -26,8 +26,9 @@ struct Logged {
     expires: Option<Timestamp>,
 }
 
-/// Logs each refusal of a key once, if an account has several keys, and each expiry once. Never ends. The notes about the
-/// configuration have already reported a key that expires soon after the start.
+/// Logs each expiry of a key once and, if an account has several keys, each refusal of a key once. Runs until the daemon ends.
+/// A key that already expires soon at the start is not logged here, because the notes about the configuration have reported
+/// it.
 pub(in crate::daemon) async fn report(mut operations: watch::Receiver<Arc<Operations>>) {
     let mut logged: Vec<_> = operations.borrow().api_keys.iter().map(Logged::at_start).collect();
     loop {
@@ -81,8 +82,8 @@ impl Logged {
         (self.keys, self.states, self.expires) = (current.keys.clone(), states, due);
     }
 
-    /// Logs the keys that are newly refused. The only key of an account is not logged: the channels report that they cannot be
-    /// read.
+    /// Logs the keys that are newly refused. If an account has only one key, nothing is logged here: the channels report that
+    /// they cannot be read.
     fn log_refusals(&self, now: &[KeyState], fingerprints: &[String]) {
         if now.len() < 2 {
             return;

@@ -34,7 +34,7 @@ pub struct Replay {
     pub events: u64,
     /// When an operator requested the replay, in Unix seconds.
     pub since: i64,
-    /// What the replay does now.
+    /// The current state.
     pub state: ReplayState,
 }
 
@@ -43,7 +43,7 @@ pub struct Replay {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum ReplayState {
-    /// Its next part is delivered as soon as the previous part was delivered.
+    /// Its next part is read as soon as few events of the earlier parts are undelivered.
     Running,
     /// An operator has paused it.
     Paused,

@@ -62,8 +62,8 @@ fn expiry_key(account: &AccountName) -> String {
     format!("{account}.api_key_expires")
 }
 
-/// Returns a warning for each key that is refused although another key works, and for a key that expires soon. If every
-/// key is refused, the channels report it.
+/// Returns a warning for each refused key while another key works, and for a key that expires soon. If every key is
+/// refused, the channels report it.
 fn warnings(account: &AccountName, keys: &[ApiKeyStatus], expires: Option<Timestamp>, now: Timestamp) -> Vec<String> {
     let mut warnings = Vec::new();
     let of_account = account.name().map_or_else(String::new, |name| format!(" of account {name}"));

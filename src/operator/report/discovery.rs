@@ -1,4 +1,4 @@
-//! The outcome of the last request for the service's list of channels. An error of it never makes the daemon unready.
+//! The outcome of the last request for the service's list of channels. An error never makes the daemon unready.
 
 use std::collections::BTreeSet;
 

@@ -67,7 +67,7 @@ pub(super) struct Journal {
     pub(super) failures: UpkeepFailures,
     active: Option<Active>,
     lanes: HashMap<ChannelId, JournalLane>,
-    /// Whether a file was open before. A lane may be comparing its position with that file.
+    /// Whether a file was open before. A lane may still compare its position with that file.
     was_open: bool,
     /// How often another program has changed or replaced the file.
     displacements: u64,

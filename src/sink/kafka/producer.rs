@@ -206,8 +206,8 @@ impl Producer {
         TransactionError { is_aborted: !is_fenced && self.give_up(), ..broken }
     }
 
-    /// If the coordinator refuses a transaction, the library reports each record as purged. It returns the cause to the next
-    /// call, whatever that is: a transaction cannot begin now in any case.
+    /// If the coordinator refuses a transaction, the library reports each record as purged. The next call, of any kind, returns
+    /// the cause. This function begins a transaction to get it. No transaction can begin in this state.
     fn cause_of_purge(&self, error: &KafkaError) -> Option<KafkaError> {
         let code = error.rdkafka_error_code();
         let cause =

@@ -1,5 +1,5 @@
-//! The rehearsal of a start and of deliveries, for `channeld check --connect`: the same statements as those of the daemon, in a
-//! transaction that is rolled back.
+//! The rehearsal of a start and of deliveries, for `channeld check --connect`: the statements of the daemon, in a transaction
+//! that is rolled back.
 //!
 //! # Invariants
 //!

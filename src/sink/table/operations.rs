@@ -46,7 +46,8 @@ fn step(status: &str) -> i64 {
     }
 }
 
-/// The order of the events of one operation. Of two events at the same step, the event with the higher offset wins.
+/// The rank of an event among the events of its operation. Of two events at the same step, the event with the higher offset has
+/// the higher rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     step: i64,
@@ -118,7 +119,7 @@ impl Operation {
         self.first_seen = self.first_seen.into_iter().chain(other.first_seen).min();
     }
 
-    /// Another operation with the same values, to find out whether the table refuses every operation.
+    /// Another operation with the same values, to test whether the table refuses every operation.
     pub(super) fn probe(&self) -> Self {
         Self { id: Uuid::new_v4().to_string().into(), ..self.clone() }
     }
@@ -152,7 +153,7 @@ fn signed_hash(record: &Record) -> Option<Box<str>> {
     hash_of(&chain_event, "tx_hash")
 }
 
-/// The hash that the service names in the payload: of the last transaction that has one.
+/// The hash in the payload, which is not signed: the hash of the last transaction that has one.
 fn unsigned_hash(record: &Record) -> Option<Box<str>> {
     let event = record.event();
     let payload: Object<'_> = Object::read(&event).ok()?.get("payload").ok()??;
@@ -168,14 +169,14 @@ fn hash_of(object: &Object<'_>, name: &'static str) -> Option<Box<str>> {
     (!hash.is_empty()).then(|| hash.replace('\0', "\\u0000").into())
 }
 
-/// Which values of two rows of the same operation remain.
+/// Decides which value is kept if two rows of the same operation are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Merge {
     /// The value identifies the operation.
     Key,
-    /// The values of the event with the higher rank.
+    /// The value of the event with the higher rank.
     Status,
-    /// The values of the event with the higher rank among the events with a transaction.
+    /// The value of the event with the higher rank, among the events with a transaction hash.
     Transaction,
     /// The earlier time.
     Earliest,

@@ -29,13 +29,13 @@ pub(crate) fn made_up(refused: &Row) -> Row {
     Row { cells, operation: refused.operation.as_ref().map(|operation| Box::new(operation.probe())) }
 }
 
-/// Whether accepting another row shows that the cause is in the refused row. The table of operations may have refused a row
-/// with an operation. A row without one does not show whether that table refuses every row.
+/// Whether the cause is in the refused row if the table accepts another row. If the refused row concerns an operation, the table
+/// of operations may have refused it. A row without an operation does not test that table.
 pub(crate) fn is_comparable(refused: &Row, other: &Row) -> bool {
     refused.operation.is_none() || other.operation.is_some()
 }
 
-/// Whether a copy of an existing row, which concerns no operation, is comparable with the refused row.
+/// Whether a copy of an existing row is comparable with the refused row. The copy concerns no operation.
 pub(crate) fn is_copy_comparable(refused: &Row) -> bool {
     refused.operation.is_none()
 }

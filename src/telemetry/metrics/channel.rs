@@ -220,7 +220,7 @@ impl ChannelMetrics {
         self.metrics.verification_duration.observe(took.as_secs_f64());
     }
 
-    /// Counts watcher events that a sink did not receive only because they have no confidence.
+    /// Counts watcher events that a sink did not receive because of their missing confidence alone.
     pub fn without_confidence(&self, sink: &str, events: u64) {
         self.metrics.without_confidence.with_label_values(&[sink]).inc_by(events);
     }

@@ -79,7 +79,7 @@ async fn a_table_of_operations_that_refuses_everything_is_not_the_fault_of_an_ev
         let trigger = "create trigger refuses before insert on order_operations when";
         place.reader().execute_batch(&format!("{trigger} {condition} begin select raise(abort, 'no'); end")).unwrap();
     };
-    // The events without an operation are accepted, which does not show whose fault it is.
+    // The table accepts the events without an operation. This does not show whether the table or the refused event is the cause.
     let messages =
         [record_of_operation(2, "a", "sent", ""), record(&channel(1), 3), record_of_operation(4, "b", "sent", "")];
     refuses("true");
