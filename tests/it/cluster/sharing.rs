@@ -115,7 +115,7 @@ async fn an_instance_that_verifies_differently_takes_no_channel_while_another_ca
     daemons.push(same.start());
     until(&database, "the instance with the same settings gets its share", &owned("c"), &[1]).await;
     until(&database, "the other instance gets nothing", &owned("b"), &[0]).await;
-    // The last instance takes over everything, because nobody else can.
+    // The last instance takes over everything, because no other instance is left.
     let last = daemons.remove(1);
     for daemon in daemons {
         daemon.stop().await;

@@ -1,7 +1,8 @@
-//! Faults that are drawn from a seed hit the service, every kind of sink, the process and its operator, several at a time.
+//! Plants random faults, derived from a seed, in the service, in every kind of sink, in the process and in the work of its
+//! operator. Several faults are active at a time.
 //!
-//! All the time, channels and sinks without a fault deliver on time, and `channeld status` shows each fault in the part
-//! that it concerns. In the end no event is lost, no forged event is delivered, and each lane has kept its order.
+//! Throughout the run, channels and sinks without a fault deliver on time, and `channeld status` shows each fault in the
+//! part that it affects. At the end, no event is lost, no forged event was delivered, and each lane has kept its order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,16 +27,17 @@ mod timeliness;
 mod visible;
 mod world;
 
-/// The time between two looks at the status.
+/// The time between two requests for the status.
 const TICK: Duration = Duration::from_millis(500);
 
-/// The most faults at a time.
+/// The largest number of faults at a time.
 const AT_ONCE: usize = 4;
 
 /// How long a fault lasts. It lasts longer if the status does not show it yet.
 const LASTS: std::ops::Range<Duration> = Duration::from_secs(2)..Duration::from_secs(10);
 
-/// How much longer nobody reads standard error. The daemon logs some 10 kB per second, and the pipe has room for 64 kB.
+/// How much longer the fault of an unread standard error lasts. The daemon logs some 10 kB per second, and the pipe has
+/// room for 64 kB.
 const FILLS_PIPE: Duration = Duration::from_secs(8);
 
 /// The status shows each fault within this time. A fault at a database is noticed last: its statement may take 10 s.
@@ -71,7 +73,7 @@ impl Run {
         Self { world, timeliness, random, pace, active: Vec::new(), next: Vec::new(), seen: BTreeMap::new() }
     }
 
-    /// Publishes events, perhaps plants a fault, looks at the status, and removes the faults that have lasted long enough.
+    /// Publishes events, may plant a fault, checks the status, and removes the faults that have lasted long enough.
     async fn step(&mut self) {
         self.pace.tick().await;
         for (channel, offset) in self.world.publish(&mut self.random) {
@@ -117,7 +119,7 @@ impl Run {
                 let (times, longest) = self.seen.entry(fault.kind).or_default();
                 (*times, *longest) = (*times + 1, fault.planted.elapsed().max(*longest));
             } else if hides && !fault.stops_everything() {
-                // Nothing is delivered meanwhile, so this fault has no effect yet.
+                // While another fault stops every delivery, this fault has no effect yet.
                 fault.planted = Instant::now();
             }
             let is_late = !fault.is_seen && fault.planted.elapsed() > VISIBLE;
@@ -133,7 +135,7 @@ impl Run {
         }
     }
 
-    /// Removes all faults, and waits until every event is delivered or given up.
+    /// Removes all faults, and waits until every event is delivered or has become a dead letter.
     async fn settle(&mut self) {
         for fault in self.active.drain(..) {
             fault.remove(&mut self.world).await;

@@ -91,7 +91,7 @@ async fn an_unknown_error_type_is_reported_and_the_request_repeated() {
         format!(r#"{{"events":[{events}],"has_more":false}}"#).into_response()
     })
     .await;
-    // The settings for verification are the same as those of `serving`.
+    // The settings for verification are the same as in `serving`.
     let (_other, verifying) = serving(Vec::new()).await;
     let setup = verifying.with("api.base_url", service.base_url());
     let mut daemon = setup.start();

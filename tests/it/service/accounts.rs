@@ -26,8 +26,8 @@ async fn service(accounts: usize) -> Simulator {
     Simulator::start(Options { channels: accounts, events, api_keys, ..Options::default() }).await.unwrap()
 }
 
-/// Reads each channel of the service with an account of its own. The key of each account is in a file. There is no other key, and
-/// the shared organization is wrong.
+/// Reads each channel of the service with an account of its own. The key of each account is in a file. No other key is
+/// configured, and the shared organization is wrong.
 fn with_accounts(simulator: &Simulator, accounts: usize) -> Setup {
     let known = simulator.announcement();
     let mut setup = Setup::reading(simulator).with("verification.org_id", "org_of_nobody");

@@ -114,7 +114,7 @@ fn snapshot_query(seconds: fn(&str) -> String) -> String {
     )
 }
 
-/// Asserts that the operations in a table are those of the events in the table. Returns the number of events.
+/// Asserts that the operations in a table match the events in the table. Returns the number of events.
 fn assert_agree(lines: &[String], events: &[StatusEvent], moment: &str) -> usize {
     let (offsets, mut found): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.starts_with("event|"));
     let offsets: BTreeSet<i64> = offsets.iter().map(|line| line["event|".len()..].parse().unwrap()).collect();
@@ -151,7 +151,7 @@ async fn operations_have_their_highest_step_after_kills_and_replays_in_the_trans
         let share = EVENTS / i64::try_from(KILLS + 1).unwrap();
         let enough = i64::try_from(kill).unwrap() * share + moments.random_range(1..=share);
         let mut daemon = setup.start();
-        // Both tables exist before the first kill. Then sometimes one and sometimes the other is ahead.
+        // Both tables exist before the first kill. After a kill, either table can contain more events than the other.
         until(&mut daemon, "some rows are there", async || {
             let rows = tables.rows().await;
             rows[kill % 2] >= enough && rows.iter().all(|rows| *rows > 0)

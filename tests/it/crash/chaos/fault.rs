@@ -1,4 +1,4 @@
-//! The faults: what each kind concerns, and which lanes may be late because of it.
+//! The kinds of faults, the part that each kind affects, and the lanes that may be late because of it.
 
 use std::collections::BTreeSet;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use super::world::{CHANNELS, FILES, HOOKS, TABLES, WAREHOUSES, World};
 /// requests that wait for their turn after a 429.
 const RECOVERS: Duration = Duration::from_secs(30);
 
-/// How long lanes need after a fault of the process: the daemon runs already, and has the right key.
+/// How long lanes need after a fault of the process. By then, the daemon runs again and has the right key.
 const STARTS: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumIter)]
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     ServiceFails,
     /// The service answers 429 for a channel.
     ServiceLimits,
-    /// The service answers with pages that make no sense, or with far too long errors.
+    /// The service answers with meaningless pages, or with errors that are far too long.
     ServiceBabbles,
     /// The service does not answer, or does not end its answer.
     ServiceHangs,
@@ -47,7 +47,7 @@ pub(super) enum Kind {
     WarehouseLocked,
     /// The PostgreSQL server is killed, and later started again.
     ServerStops,
-    /// The directory of a file is gone, and comes back with the file.
+    /// The directory of a file is moved away, and later moved back.
     FileUnwritable,
     /// A file is replaced with an older copy.
     FileRestored,
@@ -61,7 +61,7 @@ pub(super) enum Kind {
     KeyIsPipe,
     /// Many clients of the admin listener never finish their request.
     IdleClients,
-    /// Nobody reads standard error.
+    /// Standard error is not read.
     LogStalls,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Fault {
 #[derive(Debug)]
 pub(super) enum Held {
     Nothing,
-    /// Why the fault is visible: a number is larger than this.
+    /// The fault is visible if a number in the status is larger than this.
     Above(u64),
     /// Offsets of the channel.
     Offsets(Vec<i64>),
@@ -95,7 +95,7 @@ pub(super) enum Held {
 }
 
 impl Kind {
-    /// Draws what a fault of this kind concerns.
+    /// Draws the target of a fault of this kind.
     pub(super) fn draw(self, random: &mut StdRng) -> Target {
         let channel = random.random_range(0..CHANNELS);
         let mut one = |sinks: &[&'static str]| sinks[random.random_range(0..sinks.len())];
@@ -119,7 +119,7 @@ impl Kind {
         }
     }
 
-    /// Whether the events of the lanes that it concerns may be late.
+    /// Whether a fault of this kind can delay the events of its lanes.
     fn delays(self) -> bool {
         !matches!(
             self,
@@ -147,7 +147,7 @@ impl Fault {
         Self { kind, target, planted, until: planted + lasts, is_seen: false, held }
     }
 
-    /// Whether it has lasted long enough.
+    /// Whether the fault has lasted long enough.
     pub(super) fn is_over(&self) -> bool {
         self.is_seen && self.until <= Instant::now()
     }
@@ -160,7 +160,7 @@ impl Fault {
         Some(after).filter(|_| self.kind.delays() && (self.target.covers(lane) || is_limited))
     }
 
-    /// Whether nothing is delivered while it is active.
+    /// Whether nothing is delivered while the fault is active.
     pub(super) fn stops_everything(&self) -> bool {
         matches!(self.kind, Kind::Kill | Kind::KeyWrong)
     }

@@ -41,7 +41,7 @@ fn check_lane(world: &World, lane: Lane, delivered: &[i64], dead: &BTreeSet<i64>
         invented.is_empty(),
         "{lane:?} received {invented:?}, which the service did not publish with a valid proof"
     );
-    // The rows of PostgreSQL have no order.
+    // Rows in PostgreSQL have no order.
     if !WAREHOUSES.contains(&lane.1) {
         let in_time = first.iter().filter(|offset| !world.late.contains(&(lane.0, **offset)));
         assert!(in_time.is_sorted(), "{lane:?} changed the order: {first:?}");

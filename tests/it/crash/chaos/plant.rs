@@ -186,14 +186,15 @@ fn open(world: &World, sink: &str) -> Connection {
     table
 }
 
-/// Where the directory of a file is while the fault is active.
+/// The path of a file's directory while the fault is active.
 fn away(world: &World, sink: &str) -> PathBuf {
     world.setup.path(&format!("{sink}-away"))
 }
 
-/// Replaces a file with a copy that lacks the last lines, and returns these lines. Each channel keeps
-/// the backlog: a file without a line of a channel does not count as restored for that channel. The copy contains the late
-/// deliveries: their loss is noticed only if a lane wrote such a line last, because their offsets are lower than others.
+/// Replaces a file with a copy that lacks the last lines, and returns these lines. The copy keeps the backlog of each
+/// channel, because channeld notices a restored file only for channels that have a line in it. The copy also keeps the
+/// late deliveries. Their offsets are lower than the offsets before them, so their loss is noticed only if a late delivery
+/// is the last line of a lane.
 fn restore(world: &World, sink: &str, lost: usize) -> BTreeSet<(String, i64)> {
     let file = world.file(sink);
     let text = fs::read_to_string(&file).unwrap();

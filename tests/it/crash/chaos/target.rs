@@ -27,8 +27,8 @@ impl Target {
         }
     }
 
-    /// Whether all lanes of one of the two are lanes of the other. Faults of the process overlap only with each other,
-    /// because they end soon, and then show what else is wrong.
+    /// Whether one of the two targets contains all lanes of the other. Faults of the process overlap only with each
+    /// other: they end soon, and the status then shows the other faults.
     pub(super) fn overlaps(self, other: &Self) -> bool {
         if self == Self::Process || *other == Self::Process {
             return self == *other;

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::target::{Lane, lanes};
 use super::world::lane;
 
-/// A lane without a fault needs half a second for the poll, and milliseconds for the rest. This bound holds if the machine
-/// is twenty times slower, and is shorter than a wait that another lane's fault would cause: a stopped database, for
-/// example, keeps its own lanes waiting for 10 s again and again.
+/// A lane without a fault needs half a second for the poll, and milliseconds for the rest. This bound holds even on a machine
+/// that is twenty times slower. It is shorter than the delay that the fault of another lane would cause: a stopped database,
+/// for example, delays its own lanes by 10 s again and again.
 const ON_TIME: Duration = Duration::from_secs(15);
 
 /// The events that a lane has not delivered, and when each was published.
@@ -29,7 +29,7 @@ pub(super) struct Timeliness {
 }
 
 impl Timeliness {
-    /// The backlog is delivered already.
+    /// Assumes that the backlog is already delivered.
     pub(super) fn new() -> Self {
         let now = Instant::now();
         let none = |lane| (lane, Undelivered { events: VecDeque::new(), recovered: now });

@@ -1,4 +1,4 @@
-//! Whether an operator sees a fault, in the part of the status that it concerns.
+//! Checks that an operator sees a fault in the part of the status that it affects.
 
 use std::time::Instant;
 
@@ -16,13 +16,13 @@ impl Fault {
             (Target::Channel(it), Held::Offsets(_)) => channel(status, it)["pending"].as_u64() > Some(0),
             (Target::Channel(it), _) => is_not_read(channel(status, it)),
             (Target::Process, _) => is_process_in_trouble(self.kind, status, world).await,
-            // The daemon writes the lost lines again. This can be over before the next look at the status.
+            // The daemon writes the lost lines again. It can finish before the next request for the status.
             (Target::Sink(sink), Held::Lost(lost)) => {
                 let is_refilled = lost.is_empty() || !lost.is_disjoint(&world.places(sink));
                 is_refilled || self.lanes(status).any(|lane| lane["refill"].is_object())
             }
             _ if self.lanes(status).any(|lane| lane["state"] == "retrying" || lane["state"] == "blocked") => true,
-            // The lane can give up on the event between two looks at the status.
+            // Between two requests for the status, the event can become a dead letter.
             (Target::Lane(it, sink), Held::Offsets(refused)) if GIVE_UP.contains(&sink) => {
                 let dead = world.dead_letters().await;
                 refused.iter().any(|offset| dead.contains(&(format!("c{it}"), sink.to_owned(), *offset)))
@@ -31,14 +31,14 @@ impl Fault {
         }
     }
 
-    /// The lanes that it concerns.
+    /// The lanes that the fault affects.
     fn lanes<'a>(&self, status: &'a Value) -> impl Iterator<Item = &'a Value> {
         let target = self.target;
         lanes().filter(move |at| target.covers(*at)).map(|at| lane(status, at))
     }
 }
 
-/// Whether the service does not answer, or its answers are of no use.
+/// Whether the service does not answer, or its answers are useless.
 fn is_not_read(channel: &Value) -> bool {
     ["waiting", "in_doubt", "awaiting_turn"].iter().any(|state| channel["state"] == *state)
         || channel["unanswered_seconds"].is_u64()

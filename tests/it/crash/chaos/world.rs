@@ -39,7 +39,7 @@ pub(super) struct World {
     pub(super) database: Database,
     pub(super) daemon: Option<Daemon>,
     pub(super) hooks: Vec<Hook>,
-    /// The events whose proof came late: channel and offset.
+    /// The events whose proof arrived late: channel and offset.
     pub(super) late: BTreeSet<(usize, i64)>,
     /// The current API key.
     key: String,
@@ -57,7 +57,7 @@ pub(super) fn sinks() -> impl Iterator<Item = &'static str> {
     FILES.into_iter().chain(TABLES).chain(HOOKS).chain(WAREHOUSES)
 }
 
-/// Whether a channel delivers to a sink. Each channel has one sink of each kind, and no two kinds are distributed alike.
+/// Whether a channel delivers to a sink. Each channel has one sink of each kind, and each kind is distributed differently.
 pub(super) fn has_sink(channel: usize, sink: &str) -> bool {
     let chosen = [FILES[channel % 2], TABLES[channel / 2 % 2], HOOKS[channel % 3], WAREHOUSES[channel / 3 % 2]];
     chosen.contains(&sink)
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// What `channeld status` says. The daemon runs, unless it was killed.
+    /// Returns the output of `channeld status`. The daemon runs, unless it was killed.
     pub(super) async fn status(&mut self) -> Value {
         for hook in &mut self.hooks {
             let posts = hook.receiver.drain();

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 const FIRST: u16 = 10_000;
 const LAST: u16 = 32_000;
 
-/// The ports of this process. A port is reserved by a socket whose name contains the port: such a name is unique on the
+/// The ports of this process. A port is reserved by a socket whose name contains the port. The name is unique on the
 /// machine, and free again when the process ends.
 static RESERVED: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 

@@ -24,7 +24,7 @@ pub(crate) struct Daemon {
     child: Child,
     errors: Arc<Mutex<Vec<u8>>>,
     reading: JoinHandle<()>,
-    /// Whether nobody reads standard error.
+    /// Whether reading standard error is stopped.
     log_stalls: watch::Sender<bool>,
     secrets: Vec<String>,
 }
