@@ -61,9 +61,9 @@ const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until a signal ends it, or until no channel is left. With `until_caught_up`, the daemon also ends when every
-/// sink has every event that the service had at the start. `loaded` was read from the operator's `file`, which
-/// is read again at each reload. Without a file, the configuration comes from the environment alone. If this function
-/// fails, no event was read or delivered.
+/// sink has every event that the service had at the start, or when all other channels are unavailable. `loaded` was read from
+/// the operator's `file`, which is read again at each reload. Without a file, the configuration comes from the environment
+/// alone. If this function fails, no event was read or delivered.
 pub(crate) async fn run(
     file: Option<PathBuf>,
     loaded: Loaded,
@@ -261,7 +261,7 @@ impl Daemon {
             let has_list = discovery::first_look(discovers, &mut operations).await;
             catch_up::wait(operations).await && has_list
         });
-        // Until every sink has caught up, the end of the daemon means that the command has not reached its goal.
+        // If the daemon ends before every sink has caught up, the command has not reached its goal.
         let mut missed = until_caught_up.then_some(EndReason::NotCaughtUp);
         loop {
             tokio::select! {
@@ -309,7 +309,7 @@ impl Daemon {
             sharing.stop.cancel();
         }
         self.reloads.close();
-        // Commands that wait for a reload are answered that the daemon stops.
+        // Commands that wait for a reload receive the answer that the daemon stops.
         (self.reading, self.reload_requests) = (None, None);
     }
 

@@ -1,4 +1,4 @@
-//! Positions that are given as a time: finds the offsets at the service, and says which event is first.
+//! Positions that are given as a time: finds their offsets at the service, and prints the first event.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -35,12 +35,12 @@ impl Search {
     }
 }
 
-/// Says which event is first.
+/// Prints the first event.
 pub(super) fn line(time: Time, first: &FirstEvent) -> String {
     format!("first event since {time}: {first}")
 }
 
-/// The first event for programs: `null` if no event was created since the time.
+/// The first event, as JSON for programs: `null` if no event was created since the time.
 pub(super) fn json_of(first: &FirstEvent) -> Value {
     match first {
         FirstEvent::Found { key, time } => json!({ "offset": key.offset, "event_id": key.id, "time": time }),

@@ -28,17 +28,17 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 pub(super) struct Args {
     /// Exit when every sink has every event that the service had at the start.
     ///
-    /// Each channel counts up to its newest event when the service first shows it. An event without a proof is waited
-    /// for until its proof arrives, or until `proof_timeout` moves it to the quarantine. The command also waits for a
-    /// paused channel or a sink that refuses events. Exits with 0 if every sink has caught up, with 69 if the service
-    /// does not answer or a channel does not exist, and with 1 if a signal stops it before. If instances share the
-    /// state, run only one instance.
+    /// For each channel, the last event that counts is the newest event in the first answer of the service. If a proof is missing,
+    /// the command waits until it arrives, or until `proof_timeout` moves the event to the quarantine. The command also waits for a
+    /// paused channel or a sink that refuses events. Exits with 0 if every sink has caught up, with 69 if the service does not
+    /// answer or a channel does not exist, and with 1 if a signal stops it before. If instances share the state, run only one
+    /// instance.
     #[arg(long)]
     until_caught_up: bool,
 }
 
-/// Loads the configuration. A blocking thread reads it, because a file can be on a mount that hangs, and a program that prints a secret
-/// can take long. Returns `None` if a signal to stop arrives meanwhile. If a signal to reload arrives, the files are read again.
+/// Loads the configuration on a blocking thread, because a file can be on a mount that hangs, and a program that prints a secret
+/// can take long. Returns `None` if a signal to stop arrives first. If a signal to reload arrives, the files are read again.
 async fn load(file: Option<&Path>, signals: &mut io::Result<Signals>) -> Option<Result<Loaded, ConfigError>> {
     loop {
         let file = file.map(Path::to_owned);

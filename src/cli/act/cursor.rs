@@ -122,7 +122,7 @@ fn position(ChannelEntry { channel, facts, .. }: &ChannelEntry<CursorPosition>) 
     format!("{channel:24}  {sink:24}  {cursor:>12}  {due} pending{note}")
 }
 
-/// A move for programs. If the target is a time, the member `first` is the first event since this time.
+/// A move of a cursor, as JSON for programs. If the target is a time, the member `first` is the first event since this time.
 fn json_of(one: &CursorMove, since: Option<&(Time, FirstEvent)>) -> Value {
     let mut shown = json!(one);
     if let Some((_, first)) = since {

@@ -18,8 +18,8 @@ use proof::event::Offset;
 /// has. The cursors of the sinks do not move, and their filters apply. Quarantined events are not replayed. If the cursor
 /// of a sink has not reached the end of the range, nothing is delivered.
 ///
-/// A replay has no limit and runs in the background: new events are not delayed. It survives a restart of the daemon. If
-/// no daemon runs, it begins when a daemon starts.
+/// The range can have any size. A replay runs in the background: new events are not delayed. It survives a restart of the
+/// daemon. If no daemon runs, it begins when a daemon starts.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("change").args(["list", "pause", "resume", "cancel"]),
@@ -43,12 +43,12 @@ pub(crate) struct Args {
     /// Only this sink. Default: every sink of the channel.
     #[arg(long, conflicts_with = "change")]
     sink: Option<String>,
-    /// The offset of the first event, or the time from which on events were created: 2026-11-01T00:00:00Z, 2026-11-01,
-    /// @1793491200 (Unix seconds), or 7d (that long ago).
+    /// The offset of the first event, or a time (2026-11-01T00:00:00Z, 2026-11-01, @1793491200 in Unix seconds, or 7d for
+    /// that long ago). With a time, events that were created at this time or later are replayed.
     #[arg(long, value_name = "OFFSET|TIME", conflicts_with = "change")]
     #[arg(required_unless_present_any = ["list", "pause", "resume", "cancel"])]
     from: Option<OffsetOrTime>,
-    /// The offset of the last event, or the time up to which events were created.
+    /// The offset of the last event, or a time. With a time, events that were created up to this time are replayed.
     #[arg(long, value_name = "OFFSET|TIME", conflicts_with = "change")]
     #[arg(required_unless_present_any = ["list", "pause", "resume", "cancel"])]
     to: Option<OffsetOrTime>,
@@ -113,7 +113,7 @@ async fn list(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     cx.say_list(args.json, &replays, (&heading(), "No replays."), line)
 }
 
-/// Says the state of a replay after a change.
+/// Prints the state of a replay after a change.
 fn say(args: &Args, entry: &ChannelEntry<ReplayStatus>, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     if args.json {
         return cx.say_each(true, std::slice::from_ref(entry), line);
@@ -136,7 +136,7 @@ fn line(ChannelEntry { channel, facts: replay, .. }: &ChannelEntry<ReplayStatus>
     format!("{channel:24}  {id:>6}  {state:9}  {from:>10}  {to:>10}  {:>10}  {sinks:24}  {progress}", grouped(*events))
 }
 
-/// Finds the offsets of times, and says which event is the first since a time.
+/// Finds the offsets of times, and prints the first event since a time.
 async fn range(
     channel: &str,
     from: OffsetOrTime,

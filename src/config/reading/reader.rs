@@ -49,8 +49,8 @@ pub(crate) struct Reader {
     pub(crate) printed: RefCell<BTreeMap<Vec<String>, Result<String, String>>>,
     /// The files that were read, except the operator's own files.
     pub(crate) files: RefCell<Files>,
-    /// The problems that were found before a key was read: tables that two files set, and problems with variables. Each has the key
-    /// that it concerns.
+    /// The problems that were found before any key was read: tables that two files set, and problems with variables. Each problem
+    /// has its key.
     of_sources: Vec<(Key, Problem)>,
     problems: RefCell<Vec<Problem>>,
     /// Notes for the operator that are not mistakes.

@@ -28,7 +28,7 @@ fn with_program(simulator: &Simulator, script: &str) -> (Setup, PathBuf) {
 }
 
 fn write_program(setup: &Setup, script: &str) {
-    // A rename, because a program that runs cannot be written.
+    // Replaces the file by a rename, because the file of a running program cannot be written.
     let (program, new) = (setup.path("program"), setup.path("program.new"));
     fs::write(&new, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&new, Permissions::from_mode(0o700)).unwrap();

@@ -51,7 +51,8 @@ async fn a_channel_that_is_created_while_running_is_delivered_and_stays() {
     let effective = String::from_utf8(effective.out).unwrap();
     assert!(effective.contains("discovered") && effective.contains(&format!("channels.{}.id", name(1))), "{effective}");
 
-    // One channel disappears from the list, and another one appears. If the new channel is added, this list was read.
+    // The second channel disappears from the list, and the third one appears. When the third channel arrives, this
+    // list was certainly read.
     simulator.set_listed(1, false);
     simulator.set_listed(2, true);
     simulator.publish(1, 5);

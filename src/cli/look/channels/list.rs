@@ -8,7 +8,7 @@ use crate::config::{self, ConfigText};
 use api::{AccountName, ApiError, Client, ListedChannel};
 use net::Chain;
 
-/// The width of the columns of names and statuses. Longer texts are not cut.
+/// The minimum width of the columns of names and statuses. Longer texts are not cut.
 const NAME: usize = 32;
 const STATUS: usize = 10;
 
