@@ -8,7 +8,7 @@ use simulator::{Fault, Options, Route, Simulator};
 use crate::support::{Admin, Answered, Setup, deliverable};
 
 /// The accounts that use the first service. Each has one channel.
-const ACCOUNTS: usize = 19;
+const ACCOUNTS: usize = 99;
 
 /// The account whose key is revoked.
 const REVOKED: usize = 3;
@@ -81,7 +81,7 @@ fn of_channel(status: &Answered, number: usize) -> Value {
 }
 
 #[tokio::test]
-async fn of_twenty_accounts_a_revoked_and_a_limited_one_delay_no_other() {
+async fn of_a_hundred_accounts_a_revoked_and_a_limited_one_delay_no_other() {
     let simulator = service(ACCOUNTS).await;
     let limited = Options { channels: 2, events: EVENTS as u64, seed: 8, ..Options::default() };
     let limited = Simulator::start(limited).await.unwrap();
