@@ -86,11 +86,12 @@ fn notice(channel: &ChannelRef, offset: i64, id: &str, payload: &str) -> Message
     }
 }
 
-/// The record of a notice about an operation. `members` are further members of its payload, each after a comma. The channel is
-/// `channel(1)`.
+/// The record of a notice about an operation, whose id ends with `operation` and otherwise consists of zeros. `members` are further
+/// members of its payload, each after a comma. The channel is `channel(1)`.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(super) fn record_of_operation(number: i64, operation: &str, status: &str, members: &str) -> Message {
-    let payload = format!(r#"{{"operation_id":"{operation}","status":"{status}"{members}}}"#);
+    let id = uuid::Uuid::from_u128(u128::from_str_radix(operation, 16).expect("a hexadecimal number"));
+    let payload = format!(r#"{{"operation_id":"{id}","status":"{status}"{members}}}"#);
     let mut record = record::testing::notice("operation.status", &payload);
     (record.channel, record.offset) = (channel(1), offset(number));
     Message::new(&Arc::new(record), &Shape::default())

@@ -21,9 +21,6 @@ use record::{Field, Record};
 #[cfg(test)]
 mod tests;
 
-/// The longest id of an operation, in bytes. PostgreSQL limits the size of a key. The service uses UUIDs.
-const ID_LIMIT: usize = 1_000;
-
 /// The names under which a transaction of the payload may have its hash.
 const HASH_NAMES: [&str; 3] = ["hash", "tx_hash", "transaction_hash"];
 
@@ -87,11 +84,8 @@ impl Operation {
             return None;
         }
         let (id, status) = (facts.get(Field::OperationId)?, facts.get(Field::Status)?);
-        // A UUID has one form, as in the other table.
-        let id = Uuid::try_parse(id).map_or_else(|_| id.replace('\0', "\\u0000"), |id| id.to_string());
-        if id.len() > ID_LIMIT {
-            return None;
-        }
+        // The text of a UUID has several forms. The table contains one.
+        let id = Uuid::try_parse(id).ok()?;
         let rank = Rank { step: step(status), offset: record.offset.get() };
         let latest = StatusEvent {
             rank,
@@ -104,7 +98,13 @@ impl Operation {
             delivered,
         };
         let transaction = signed_hash(record).or_else(|| unsigned_hash(record)).map(|hash| (rank, hash));
-        Some(Self { channel: record.channel.id.0, id: id.into(), first_seen: latest.time, latest, transaction })
+        Some(Self {
+            channel: record.channel.id.0,
+            id: id.to_string().into(),
+            first_seen: latest.time,
+            latest,
+            transaction,
+        })
     }
 
     /// Merges another state of the same operation.

@@ -185,7 +185,8 @@ fn watcher_events_do_not_affect_alerts_about_the_watcher() {
 #[test]
 fn a_reverted_operation_alerts_like_a_failed_one() {
     let of = |status: &str| {
-        Alert::of(&notice("operation.status", &format!(r#"{{"operation_id":"O","status":"{status}"}}"#)))
+        let payload = format!(r#"{{"operation_id":"0b8e4c36-21ad-4c0e-9d8e-6a3a5c9b7f10","status":"{status}"}}"#);
+        Alert::of(&notice("operation.status", &payload))
     };
     let (failed, reverted) = (of("failed"), of("reverted"));
     assert_eq!((reverted.severity, reverted.resolves), ("error", false));
