@@ -42,7 +42,6 @@ pub(super) async fn trouble(setup: &Setup, sink: &str) -> (String, String) {
 
 /// Waits until the lane is unavailable with an error that contains these words.
 pub(super) async fn until_says(setup: &Setup, daemon: &mut Daemon, sink: &str, words: &str) {
-    daemon.until_logged("channel started").await;
     let deadline = Instant::now() + crate::support::LONGEST_WAIT;
     loop {
         let (kind, said) = trouble(setup, sink).await;
