@@ -2,7 +2,8 @@
 //! times out.
 //!
 //! This task also settles events that an operator releases from the quarantine, and events that an operator replays. It
-//! verifies the stored bytes of such an event first, because the service may no longer have the event.
+//! verifies the stored bytes of such an event first, because the service may no longer have the event. A replayed event must
+//! pass every check of an event that is read for the first time.
 //!
 //! # Invariants
 //!
@@ -120,11 +121,11 @@ async fn ask<'a>(
     let since = SystemTime::now();
     let known = shared.look(|ledger| {
         let late = ledger.late().get(&key)?;
-        Some((late.appeared, late.received, shared.is_timed_out(&read_plan, late.asked_at)))
+        Some((late.appeared, late.replayed, late.received, shared.is_timed_out(&read_plan, late.asked_at)))
     });
-    let (appeared, received, is_last) = known.unwrap_or_default();
+    let (appeared, replayed, received, is_last) = known.unwrap_or_default();
     let received = received.unwrap_or_else(|| shared.channel.parts.machine.time());
-    let stage = Stage { read_plan, reporter, received, trace: None };
+    let stage = Stage { read_plan, reporter, received, trace: None, replayed };
     let mut asked = ProofRequestResult { since, stage, outcome: None, cause: Cause::Proof, is_last };
     if known.is_none() {
         // The event is no longer late.

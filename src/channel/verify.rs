@@ -69,6 +69,8 @@ pub(super) struct Stage<'a> {
     pub(super) received: Timestamp,
     /// The trace of the batch. `None` for an event that is read outside a batch.
     pub(super) trace: Option<TraceId>,
+    /// Whether the events are replayed. A replayed event is no news: it is not counted again.
+    pub(super) replayed: bool,
 }
 
 impl Stage<'_> {
@@ -163,7 +165,7 @@ impl Stage<'_> {
         let Channel { identity, parts, handle, metrics, .. } = &*self.read_plan.channel;
         Ok(match checked {
             Checked::Verified(raw, proof, record) => {
-                if self.note_admitted(&raw, parts.recent.verified(identity.id, &raw, &proof))? {
+                if self.note_admitted(&raw, parts.recent.verified(identity.id, &raw, &proof, self.replayed))? {
                     metrics.verdict(Some(&record.kind), Sort::Verified);
                     metrics.unknown_signers(proof.strangers);
                     handle.board().verified(&proof.signers, parts.machine.now());
@@ -186,7 +188,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Returns whether the event is admitted for the first time, as far as the recent events show.
+    /// Returns whether the event is admitted for the first time, as far as the recent events show. A replayed event is not.
     fn note_admitted(&self, raw: &RawEvent, admitted: Result<Admitted, Alarm>) -> Result<bool, Box<(RawEvent, Alarm)>> {
         let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| Box::new((raw.clone(), alarm)))?;
         if let Some(later) = duplicate_at {
@@ -194,7 +196,7 @@ impl Stage<'_> {
                 (raw.offset, RejectionReason::DuplicateProof.name(), self.trace.map(display));
             error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered earlier is a duplicate of this event");
         }
-        Ok(is_news)
+        Ok(is_news && !self.replayed)
     }
 
     /// Reports each workflow that another channel showed first, once per workflow.
@@ -278,12 +280,18 @@ impl Stage<'_> {
     }
 
     /// Returns the outcome of an event based on its stored bytes. Returns `None` if a request to the service is needed.
+    ///
+    /// An operator has decided that an event is correct if the operator released it, and an event that became visible late
+    /// was compared when it was found. A replayed event was only read again, so it is admitted like every event of a page.
     pub(crate) async fn by_kept_bytes(&self, kept: RawEvent) -> Option<Disposition> {
         let checked = self.check_one(kept).await;
         match &checked {
             Checked::Pending(_) => return None,
             Checked::Rejected(raw, _) if raw.id.is_some() => return None,
             _ => self.show(slice::from_ref(&checked)).await,
+        }
+        if self.replayed {
+            return Some(self.admit(checked).await);
         }
         let (channel, recent) = (self.read_plan.settings.channel.id, &self.read_plan.channel.parts.recent);
         match &checked {

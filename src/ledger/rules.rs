@@ -164,13 +164,14 @@ impl Ledger {
                     changes.push((Key::Contradiction, None));
                 }
             }
-            Change::Owe { sink, event } => self.owe(sink, event, changes),
+            Change::Owe { sink, event } => self.owe(sink, event, false, changes),
             Change::Settle { sink, key } => self.settle(&sink, key, changes),
             Change::Quarantine(event) => self.quarantine(event, changes),
             Change::Release { key, since, sinks } => {
                 let (event_id, asked_at, owed) = (key.id, Some(self.asked), BTreeSet::new());
-                let (received, appeared) = (None, false);
-                let late = PendingEvent { event_id, first_seen: since, asked_at, received, owed, appeared, bytes: 0 };
+                let (received, appeared, replayed, bytes) = (None, false, false, 0);
+                let first_seen = since;
+                let late = PendingEvent { event_id, first_seen, asked_at, received, owed, appeared, replayed, bytes };
                 self.release(key, late, &sinks, changes);
             }
             Change::DropQuarantined(key) => {
@@ -216,7 +217,9 @@ impl Ledger {
         }
     }
 
-    fn owe(&mut self, sink: SinkName, event: Pending, changes: &mut Changes) {
+    /// Makes an event pending for a lane. An event that is already pending keeps its origin: `replayed` describes only an
+    /// event that was not pending.
+    fn owe(&mut self, sink: SinkName, event: Pending, replayed: bool, changes: &mut Changes) {
         let key = event.event_key();
         let Pending { event_id, first_seen, received, appeared, json, .. } = event;
         // A quarantined event keeps the bytes that were rejected.
@@ -226,7 +229,8 @@ impl Ledger {
             changes.push((Key::Body(key), Some(json)));
         }
         let asked_at = Some(self.asked);
-        let new = || PendingEvent { event_id, first_seen, asked_at, received, owed: BTreeSet::new(), appeared, bytes };
+        let owed = BTreeSet::new();
+        let new = || PendingEvent { event_id, first_seen, asked_at, received, owed, appeared, replayed, bytes };
         let late = self.late.entry(key).or_insert_with(new);
         late.owed.insert(sink);
         changes.push((Key::Late(key), Some(encode(late))));
@@ -236,7 +240,7 @@ impl Ledger {
         let Some(sinks) = self.replays.advance(id, next, events.len() as u64, changes) else { return };
         for event in events {
             for sink in &sinks {
-                self.owe(sink.clone(), event.clone(), changes);
+                self.owe(sink.clone(), event.clone(), true, changes);
             }
         }
     }

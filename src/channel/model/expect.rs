@@ -1,6 +1,6 @@
 //! The required results: the fate of each event, and the state after each run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::deliver::upcoming::MAX_JOINED;
 use ledger::Ledger;
@@ -99,6 +99,9 @@ impl World {
         if let Some((id, replay)) = ledger.replays().iter().find(|(_, replay)| !replay.state.has_ended()) {
             return Err(format!("replay {id} has not ended: {replay:?}"));
         }
+        if !self.history.replays.is_empty() {
+            self.check_proofs(disk)?;
+        }
         if let Some(number) = inner.lanes.iter().position(|lane| !lane.must_repeat.is_empty()) {
             return Err(format!("sink {number} never received {:?} again", inner.lanes[number].must_repeat));
         }
@@ -178,6 +181,17 @@ impl World {
             let lane = &mut inner.lanes[number];
             lane.may_repeat = in_hand.into_iter().map(|offset| (offset, 1)).collect();
             lane.begin();
+        }
+        Ok(())
+    }
+
+    /// Checks that no proof is remembered twice. A replay that adds the proofs again would evict the newest proofs. Without
+    /// late events, no other delivery adds a proof again.
+    fn check_proofs(&self, disk: &Disk) -> Result<(), String> {
+        let (_, proofs) = Ledger::load(disk.entries(pool::channel()), usize::MAX).unwrap();
+        let known: BTreeSet<_> = proofs.iter().map(|proof| proof.digest).collect();
+        if known.len() < proofs.len() {
+            return Err(format!("{} proofs are remembered, but only {} differ", proofs.len(), known.len()));
         }
         Ok(())
     }

@@ -357,7 +357,7 @@ impl Intake {
     fn stage(&self, received: Option<Timestamp>, trace: Option<&Trace>) -> Stage<'_> {
         let received = received.unwrap_or_else(|| self.shared.channel.parts.machine.time());
         let (read_plan, trace) = (self.read_plan.clone(), trace.map(Trace::id));
-        Stage { read_plan, reporter: &self.reporter, received, trace }
+        Stage { read_plan, reporter: &self.reporter, received, trace, replayed: false }
     }
 
     fn log_verified(&self, trace: &Trace, outcomes: &[Disposition]) {

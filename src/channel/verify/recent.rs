@@ -120,6 +120,20 @@ struct ChannelEvents {
     proofs: VecDeque<ProofKey>,
 }
 
+/// A proof that is admitted.
+#[derive(Clone, Copy, Debug)]
+struct ShownProof {
+    print: ProofKey,
+    /// Whether a replay shows the proof. It is then older than every other proof of its channel.
+    replayed: bool,
+}
+
+impl ShownProof {
+    fn new(print: ProofKey) -> Self {
+        Self { print, replayed: false }
+    }
+}
+
 /// An event's id and text, each as 32 bits of a hash. This is enough to detect a change at one offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ContentHash {
@@ -153,7 +167,7 @@ impl RecentEvents {
                     shown_elsewhere.push((proof.offset, known));
                     index.share(print, location);
                 }
-                _ => index.add_proof(print, location, capacity),
+                _ => index.add_proof(ShownProof::new(print), location, capacity),
             }
         }
         shown_elsewhere
@@ -182,16 +196,23 @@ impl RecentEvents {
         for (digest, location) in shown {
             let print = print_of(digest);
             if !index.proofs.contains_key(&print) {
-                index.add_proof(print, *location, capacity);
+                index.add_proof(ShownProof::new(print), *location, capacity);
             }
         }
     }
 
-    /// Admits and remembers a verified event, or returns an alarm.
-    pub(crate) fn verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Result<Admitted, Alarm> {
+    /// Admits and remembers a verified event, or returns an alarm. A new proof of a replayed event counts as the oldest proof
+    /// of the channel.
+    pub(crate) fn verified(
+        &self,
+        channel: ChannelId,
+        event: &RawEvent,
+        proof: &Proof,
+        replayed: bool,
+    ) -> Result<Admitted, Alarm> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
-        let admitted =
-            self.lock().admit(location(channel, event), content, Some(print_of(&proof.digest.0)), self.proofs_each());
+        let shown = ShownProof { print: print_of(&proof.digest.0), replayed };
+        let admitted = self.lock().admit(location(channel, event), content, Some(shown), self.proofs_each());
         admitted.map_err(|alarm| alarm.seen_from(channel, proof))
     }
 
@@ -307,10 +328,10 @@ impl EventIndex {
         &mut self,
         location: EventLocation,
         content: ContentHash,
-        proof: Option<ProofKey>,
+        proof: Option<ShownProof>,
         capacity: usize,
     ) -> Result<Admitted, Alarm> {
-        let elsewhere = proof.and_then(|proof| self.elsewhere(proof, location));
+        let elsewhere = proof.and_then(|proof| self.elsewhere(proof.print, location));
         if let Some(known) = elsewhere.filter(|known| is_duplicate(location, *known)) {
             return Err(Alarm::DuplicateProof(known));
         }
@@ -319,7 +340,7 @@ impl EventIndex {
         while recent.contents.len() > capacity {
             recent.contents.pop_front();
         }
-        if let Some(proof) = proof.filter(|proof| !self.shared.contains(&(*proof, location))) {
+        if let Some(proof) = proof.filter(|proof| !self.shared.contains(&(proof.print, location))) {
             self.add_proof(proof, location, capacity);
         }
         Ok(Admitted { duplicate_at: elsewhere, is_news: known != Some(content) })
@@ -345,13 +366,19 @@ impl EventIndex {
         }
     }
 
-    fn add_proof(&mut self, print: ProofKey, location: EventLocation, capacity: usize) {
+    fn add_proof(&mut self, proof: ShownProof, location: EventLocation, capacity: usize) {
+        let ShownProof { print, replayed } = proof;
         let entry = self.channels.entry(location.channel_id);
         let channel = u32::try_from(entry.index()).expect("fewer than 2^32 channels are configured");
         let recent = entry.or_default();
         let shown = CompactLocation { channel, offset: location.offset.get().to_ne_bytes() };
         if self.proofs.insert(print, shown).is_none() {
-            recent.proofs.push_back(print);
+            if replayed {
+                // The proof is old. If the room is full, this proof is evicted below, and no newer one.
+                recent.proofs.push_front(print);
+            } else {
+                recent.proofs.push_back(print);
+            }
         }
         while recent.proofs.len() > capacity
             && let Some(oldest) = recent.proofs.pop_front()

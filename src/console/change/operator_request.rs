@@ -377,6 +377,7 @@ mod tests {
             received: None,
             owed,
             appeared: false,
+            replayed: false,
             bytes: 0,
         });
         assert_eq!(arrival(&journey, "hook", since), None);

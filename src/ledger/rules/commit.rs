@@ -67,7 +67,8 @@ pub enum Change {
     Delivered(Vec<Proof>),
     /// A workflow appears in a verified event for the first time.
     ShowWorkflow(WorkflowId, ShownWorkflow),
-    /// The proof of a late delivery to a lane.
+    /// The proof of a late delivery to a lane. The proof of a replayed event is not recorded, because it is old: it would
+    /// replace newer proofs.
     DeliveredLate(Proof),
     /// An operator requests a replay. It gets the next number.
     StartReplay(Replay),

@@ -52,6 +52,10 @@ pub struct PendingEvent {
     /// operator asked for the event.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub appeared: bool,
+    /// Whether a replay read the event again. The event must then pass the checks of an event that is read for the first
+    /// time, because no operator has seen its body.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replayed: bool,
     /// The size of the body.
     #[serde(skip)]
     pub bytes: u64,

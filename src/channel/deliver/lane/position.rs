@@ -291,7 +291,9 @@ impl Lane {
     ) -> Result<(), ChannelError> {
         let sink = &self.identity.sink;
         let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
-        let proved = record.and_then(proof).map(Change::DeliveredLate);
+        // The ledger remembers the newest proofs, and the proof of a replayed event is old.
+        let is_replayed = self.shared.look(|ledger| ledger.late().get(&key).is_some_and(|late| late.replayed));
+        let proved = record.filter(|_| !is_replayed).and_then(proof).map(Change::DeliveredLate);
         let settled = Change::Settle { sink: sink.clone(), key };
         let changes = [settled].into_iter().chain(given_up).chain(proved).chain(self.confirm());
         self.shared.commit(changes.collect()).await?;

@@ -22,7 +22,11 @@ impl Limited {
         content: ContentHash,
         proof: Option<ProofKey>,
     ) -> Result<Option<EventLocation>, Alarm> {
-        self.0.admit(location, content, proof, self.1).map(|admitted| admitted.duplicate_at)
+        self.0.admit(location, content, proof.map(ShownProof::new), self.1).map(|admitted| admitted.duplicate_at)
+    }
+
+    fn replay(&mut self, location: EventLocation, content: ContentHash, print: ProofKey) -> Result<Admitted, Alarm> {
+        self.0.admit(location, content, Some(ShownProof { print, replayed: true }), self.1)
     }
 }
 
@@ -124,6 +128,34 @@ fn the_oldest_proof_is_evicted_and_memory_is_bounded() {
 }
 
 #[test]
+fn a_replay_evicts_no_newer_proof() {
+    let mut index = Limited::of(3);
+    for number in 47..50 {
+        assert_eq!(index.admit(at(1, number.into()), signed(number.into(), 1), Some(proof(number))), ADMITTED);
+    }
+    for number in 0..40 {
+        let replayed = index.replay(at(1, number.into()), signed(number.into(), 1), proof(number));
+        assert!(replayed.is_ok(), "{replayed:?}");
+    }
+    let recent = &index.0.channels[&at(1, 0).channel_id];
+    assert_eq!((recent.contents.len(), recent.proofs.len(), index.0.proofs.len()), (3, 3, 3));
+    for number in 47..50 {
+        let again = index.admit(at(1, 60), signed(60, 1), Some(proof(number)));
+        assert_eq!(again, Err(Alarm::DuplicateProof(at(1, number.into()))), "the newest proofs are still known");
+    }
+}
+
+#[test]
+fn a_replayed_event_that_differs_is_a_contradiction() {
+    let mut index = Limited::of(10);
+    assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(5))), ADMITTED);
+    assert!(index.replay(at(1, 5), signed(5, 50), proof(5)).is_ok());
+    for (content, number) in [(signed(6, 50), 6), (signed(5, 51), 7)] {
+        assert_eq!(index.replay(at(1, 5), content, proof(number)).err(), Some(Alarm::Contradiction(at(1, 5))));
+    }
+}
+
+#[test]
 fn a_flood_in_one_channel_evicts_nothing_of_another() {
     let mut index = Limited::of(3);
     assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(200))), ADMITTED);
@@ -139,7 +171,8 @@ fn proofs_in_the_ledger_are_known_and_shared_ones_are_reported() {
     let delivered = |offset| ledger::Proof { digest: [7; 16], offset: Offset::new(offset).unwrap() };
     assert_eq!(recent.remember(at(1, 0).channel_id, &[delivered(5)]), []);
     assert_eq!(recent.remember(at(2, 0).channel_id, &[delivered(9)]), [(Offset::new(9).unwrap(), at(1, 5))]);
-    assert_eq!(recent.lock().admit(at(1, 6), signed(6, 1), Some(proof(7)), 10), Err(Alarm::DuplicateProof(at(1, 5))));
+    let admitted = recent.lock().admit(at(1, 6), signed(6, 1), Some(ShownProof::new(proof(7))), 10);
+    assert_eq!(admitted, Err(Alarm::DuplicateProof(at(1, 5))));
 }
 
 #[test]
@@ -188,12 +221,15 @@ fn a_proof_first_shown_by_another_instance_is_a_duplicate_here() {
     assert_eq!(unknown_of(1, 1), Some(unknown(1)));
     recent.learn(&[(unknown(1).digest, other)]);
     assert_eq!(unknown_of(1, 1), None);
-    let alarm = recent.verified(mine.channel_id, &event(1), &proof(1));
+    let alarm = recent.verified(mine.channel_id, &event(1), &proof(1), false);
     assert_eq!(alarm, Err(Alarm::ProofOfChannel { original: other, digest: proof(1).digest }));
 
     assert_eq!(unknown_of(2, 2), Some(unknown(2)));
-    assert!(recent.verified(mine.channel_id, &event(2), &proof(2)).is_ok());
+    assert!(recent.verified(mine.channel_id, &event(2), &proof(2), false).is_ok());
     recent.learn(&[(unknown(2).digest, other)]);
-    assert!(recent.verified(mine.channel_id, &event(2), &proof(2)).is_ok(), "a proof that is known here stays known");
+    assert!(
+        recent.verified(mine.channel_id, &event(2), &proof(2), false).is_ok(),
+        "a proof that is known here stays known"
+    );
     assert_eq!(unknown_of(3, 3), None, "other content at the offset");
 }

@@ -64,6 +64,7 @@ fn the_history_shows_delivered_due_and_not_reached() {
         received: None,
         owed,
         appeared: false,
+        replayed: false,
         bytes: 0,
     };
     let delivered_late = vec![LateDelivery {

@@ -155,3 +155,20 @@ fn a_new_replay_replaces_the_oldest_that_has_ended() {
     assert_eq!(ids, [1].into_iter().chain(3..=REPLAYS as u64 + 1).collect::<Vec<_>>());
     assert!(!stored.store.contains_key(&Key::Replay(2)));
 }
+
+#[test]
+fn only_the_row_of_a_replayed_event_says_that_it_is_replayed() {
+    let mut stored = Stored::with([replay(1, 40)]);
+    let owe = |value| Change::Owe { sink: "a".into(), event: event(value) };
+    stored.commit(vec![owe(1), part(1, 2, Some(3)), owe(2)], false);
+    let row = |value| {
+        let key = EventKey { offset: offset(value), id: None };
+        let row = String::from_utf8(stored.store[&Key::Late(key)].to_vec()).unwrap();
+        (stored.ledger.late()[&key].replayed, row)
+    };
+    let owed = r#""owed":["a","b"]"#;
+    let (pending, row_of_pending) = row(1);
+    assert!(!pending && row_of_pending.contains(owed) && !row_of_pending.contains("replayed"), "{row_of_pending}");
+    let (replayed, row_of_replayed) = row(2);
+    assert!(replayed && row_of_replayed.contains(owed) && row_of_replayed.contains(r#""replayed":true"#));
+}
