@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! * **A slow lane does not delay the others.** If a lane's queue stays full for [`MAX_WAIT`] while another queue has room,
-//!   the lane is detached. A detached lane reads for itself from its own cursor, and rejoins when it has caught up.
+//!   the lane is detached. This also applies to late events. A detached lane reads for itself from its own cursor, and
+//!   rejoins when it has caught up.
 //! * **One lane stays attached.** The last attached lane is never detached. If all lanes are slow, reading waits for them. If
 //!   the last attached lane ends, reading waits until another lane is attached.
 //! * **No gap after a rejoin.** A lane is never attached while a batch is being passed on, and no lane reads beyond the last
@@ -20,7 +21,7 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, info};
 
-use crate::deliver::batch::{Batch, LateRecord, Work};
+use crate::deliver::batch::{Batch, Cause, LateRecord, Work};
 use net::tasks::lock;
 use proof::event::Offset;
 use record::ChannelRef;
@@ -53,6 +54,8 @@ struct Inner {
 struct Feed {
     queue: mpsc::Sender<Work>,
     attached: bool,
+    /// When a late event first found no room in the queue, since the lane last took work from the queue.
+    full_since: Option<Instant>,
 }
 
 /// The receiving end of a lane's feed. If it is dropped, the hub removes the lane.
@@ -91,7 +94,7 @@ impl Hub {
         let waiting = Waiting { queue: sender.downgrade(), ready: Arc::default() };
         let mut inner = lock(&self.inner);
         let attached = cursor >= inner.position;
-        inner.lanes.insert(sink.clone(), Feed { queue: sender, attached });
+        inner.lanes.insert(sink.clone(), Feed { queue: sender, attached, full_since: None });
         self.changed.notify_one();
         (LaneInput { hub: self.clone(), sink: sink.clone(), queue, ready: waiting.ready.clone() }, waiting)
     }
@@ -137,12 +140,38 @@ impl Hub {
         debug!(channel = %self.channel.name, %trace_id, offset = through.get(), "batch passed to the lanes");
     }
 
-    /// Offers a late event to the attached lanes of these sinks. Returns whether each of them had room. A detached lane
-    /// requests its late events when it rejoins.
+    /// Offers a late event to the attached lanes of these sinks. Returns whether the event needs no further offer: each of the
+    /// lanes had room, or was detached. A detached lane requests its late events when it rejoins.
     pub(crate) fn offer_late(&self, late: &LateRecord, is_meant: impl Fn(&Arc<str>) -> bool) -> bool {
-        let mut inner = lock(&self.inner);
-        let meant = inner.attached().filter(|(sink, _)| is_meant(sink));
-        meant.filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
+        let (mut inner, mut is_full) = (lock(&self.inner), false);
+        for (_, lane) in inner.attached().filter(|(sink, _)| is_meant(sink)) {
+            if lane.queue.try_send(Work::Late(late.clone())).is_ok() {
+                lane.full_since = None;
+            } else {
+                is_full = true;
+                lane.full_since = lane.full_since.or_else(|| Some(Instant::now()));
+            }
+        }
+        // An event whose proof was late is requested again after a longer wait, which delays no other event.
+        if is_full && late.cause != Cause::Proof { self.detach_full(&mut inner, is_meant) } else { !is_full }
+    }
+
+    /// Detaches those of these lanes whose queues had no room for late events for [`MAX_WAIT`], if another lane has room. Late
+    /// events are offered in order, so a full lane delays the late events of all lanes. Returns whether none of the attached
+    /// lanes is full any more.
+    fn detach_full(&self, inner: &mut Inner, is_meant: impl Fn(&Arc<str>) -> bool) -> bool {
+        let has_room = inner.attached().any(|(_, lane)| lane.queue.capacity() > 0);
+        let mut none_is_full = true;
+        for (sink, lane) in inner.attached().filter(|(sink, _)| is_meant(sink)) {
+            let Some(since) = lane.full_since else { continue };
+            if has_room && since.elapsed() >= MAX_WAIT {
+                (lane.attached, lane.full_since) = (false, None);
+                info!(channel = %self.channel.name, %sink, "lane has fallen behind with late events: it reads on its own until it has caught up");
+            } else {
+                none_is_full = false;
+            }
+        }
+        none_is_full
     }
 
     /// Waits until the queues of the attached lanes of these sinks are empty, at most for `patience`. If each event of a
@@ -162,7 +191,7 @@ impl Hub {
             return false;
         }
         if let Some(lane) = inner.lanes.get_mut(sink) {
-            lane.attached = true;
+            (lane.attached, lane.full_since) = (true, None);
             info!(channel = %self.channel.name, %sink, "lane has caught up");
             self.changed.notify_one();
         }
@@ -177,7 +206,10 @@ impl Hub {
         }
     }
 
-    fn note_taken(&self) {
+    fn note_taken(&self, sink: &Arc<str>) {
+        if let Some(lane) = lock(&self.inner).lanes.get_mut(sink) {
+            lane.full_since = None;
+        }
         self.changed.notify_one();
         self.taken.notify_one();
     }
@@ -211,13 +243,13 @@ impl LaneInput {
 
     pub(super) async fn recv(&mut self) -> Option<Work> {
         let work = self.queue.recv().await;
-        self.hub.note_taken();
+        self.hub.note_taken(&self.sink);
         work
     }
 
     pub(super) fn try_recv(&mut self) -> Result<Work, TryRecvError> {
         let work = self.queue.try_recv();
-        self.hub.note_taken();
+        self.hub.note_taken(&self.sink);
         work
     }
 }

@@ -66,9 +66,10 @@ impl Lanes {
         self.tasks.spawn(lane_settings.clone(), self.plan.settings.grace, async move |leave| {
             let position = start::position(&shared, &lane_settings);
             let Some(position) = leave.run_until_cancelled(position).await.transpose()? else { return Ok(()) };
+            let sink = lane_settings.name.clone();
+            let (lane, upcoming) = Lane::new(shared.clone(), lane_settings, position);
             // Late events whose proofs arrived while this sink had no lane were offered only to other lanes.
-            shared.ask_for_owed(&lane_settings.name);
-            let (lane, upcoming) = Lane::new(shared, lane_settings, position);
+            shared.ask_for_owed(&sink);
             lane.run(upcoming, leave).await
         });
     }

@@ -47,7 +47,7 @@ pub(crate) struct AddAfter<'a> {
 
 /// Whether the bytes of an event are stored. An event with stored bytes is due immediately, because it needs no request to
 /// the service.
-type IsStored = bool;
+pub(crate) type IsStored = bool;
 
 impl Drop for AddAfter<'_> {
     fn drop(&mut self) {
@@ -78,7 +78,7 @@ impl LateQueue {
         AddAfter { queue: self, events: changes.iter().flat_map(made_late).collect() }
     }
 
-    pub(super) fn add(&self, events: impl Iterator<Item = (EventKey, IsStored)>) {
+    pub(crate) fn add(&self, events: impl Iterator<Item = (EventKey, IsStored)>) {
         let mut waiting = lock(&self.waiting);
         for (key, is_stored) in events {
             if let Entry::Vacant(entry) = waiting.entry(key) {

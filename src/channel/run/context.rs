@@ -128,8 +128,9 @@ impl RunContext {
 
     /// Queues the late events that a lane has yet to deliver, unless they are already queued.
     pub(crate) fn ask_for_owed(&self, sink: &str) {
-        let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(|(key, _)| *key).collect());
-        self.late.insert(owed);
+        let owed: Vec<_> =
+            self.look(|ledger| ledger.owed(sink).map(|(key, late)| (*key, late.appeared || late.replayed)).collect());
+        self.late.add(owed.into_iter());
     }
 }
 
