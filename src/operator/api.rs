@@ -222,11 +222,11 @@ pub struct DeadLetterSelection {
     pub until: Option<Timestamp>,
 }
 
-/// Starts a replay: the channel delivers the events of a past range again.
+/// Starts one replay for each sink: the channel delivers the events of a past range again.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StartReplay {
     pub channel: String,
-    /// Only this sink. Without it, the replay is for every configured sink of the channel.
+    /// Only this sink. Without it, every configured sink of the channel gets a replay.
     pub sink: Option<String>,
     /// The offset of the first event.
     pub from: Offset,

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// The same as CHANNEL.
     #[arg(long = "channel", value_name = "CHANNEL", conflicts_with = "channel")]
     flag: Option<String>,
-    /// Only this sink. Default: every sink of the channel.
+    /// Only this sink. Default: one replay for each sink of the channel.
     #[arg(long, conflicts_with = "change")]
     sink: Option<String>,
     /// The offset of the first event, or a time (2026-11-01T00:00:00Z, 2026-11-01, @1793491200 in Unix seconds, or 7d for
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
     let channel = args.channel().ok_or_else(|| CommandError::usage("the channel is missing"))?.to_owned();
     if let Some((id, action)) = args.change() {
         let changed = cx.operator()?.ask(&SetReplay { channel, id, action }).await?;
-        return say(args, &changed, cx);
+        return say(args, std::slice::from_ref(&changed), cx);
     }
     let (Some(from), Some(to)) = (args.from, args.to) else {
         return Err(CommandError::usage("--from and --to are missing"));
@@ -113,14 +113,13 @@ async fn list(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     cx.say_list(args.json, &replays, (&heading(), "No replays."), line)
 }
 
-/// Prints the state of a replay after a change.
-fn say(args: &Args, entry: &ChannelEntry<ReplayStatus>, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
-    if args.json {
-        return cx.say_each(true, std::slice::from_ref(entry), line);
-    }
-    let ChannelEntry { channel, facts: ReplayStatus { id, sinks, from, to, state, .. }, .. } = entry;
-    let (state, sinks) = (<&str>::from(*state), sinks.join(", "));
-    cx.say(format!("replay {id} of channel {channel}, from {from} to {to}, to {sinks}: {state}"))
+/// Says the states of replays after a change.
+fn say(args: &Args, replays: &[ChannelEntry<ReplayStatus>], cx: &mut Context<'_>) -> Result<Exit, CommandError> {
+    cx.say_each(args.json, replays, |ChannelEntry { channel, facts: replay, .. }| {
+        let ReplayStatus { id, sinks, from, to, state, .. } = replay;
+        let (state, sinks) = (<&str>::from(*state), sinks.join(", "));
+        format!("replay {id} of channel {channel}, from {from} to {to}, to {sinks}: {state}")
+    })
 }
 
 fn heading() -> String {

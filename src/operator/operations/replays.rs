@@ -11,8 +11,9 @@ use record::ChannelRef;
 use telemetry::ALWAYS;
 
 impl Operations {
-    /// Records a replay. The channel carries it out while it runs.
-    pub(crate) async fn start_replay(&self, request: &StartReplay) -> Result<ChannelEntry<ReplayStatus>, Refusal> {
+    /// Records one replay for each sink, so that no sink delays the replay of another. The channel carries them out while it
+    /// runs.
+    pub(crate) async fn start_replay(&self, request: &StartReplay) -> Result<Vec<ChannelEntry<ReplayStatus>>, Refusal> {
         let (channel, from, to) = (self.find(&request.channel)?, request.from, request.to);
         let mut sinks = self.configured(&channel)?.sinks.clone();
         if let Some(sink) = &request.sink {
@@ -24,16 +25,27 @@ impl Operations {
         }
         let owned = self.owned(&channel).await?;
         check_start(&channel, &owned.leased.ledger(), request, &sinks)?;
-        let replay = Replay::new(sinks, from, to, Timestamp::now().as_second());
-        owned.leased.commit(Commit(vec![Change::StartReplay(replay.clone())])).await?;
+        let since = Timestamp::now().as_second();
+        let replays: Vec<_> = sinks.into_iter().map(|sink| Replay::new(vec![sink], from, to, since)).collect();
+        owned.leased.commit(Commit(replays.iter().cloned().map(Change::StartReplay).collect())).await?;
+        replays.iter().map(|replay| self.started(&channel, &owned, replay)).collect()
+    }
+
+    /// Logs a replay that was recorded, and returns its status.
+    fn started(
+        &self,
+        channel: &ChannelRef,
+        owned: &LeasedChannel,
+        replay: &Replay,
+    ) -> Result<ChannelEntry<ReplayStatus>, Refusal> {
         let is_new = |known: &Replay| {
-            (&known.sinks, known.from, known.to, known.since) == (&replay.sinks, from, to, replay.since)
+            (&known.sinks, known.from, known.to, known.since) == (&replay.sinks, replay.from, replay.to, replay.since)
         };
         let id = owned.leased.ledger().replays().iter().rfind(|(_, known)| is_new(known)).map(|(id, _)| *id);
         let id = id.ok_or_else(|| Refusal::Failed("the replay has already ended".to_owned()))?;
-        let (name, sinks) = (&channel.name, replay.sinks.join(", "));
-        warn!(target: ALWAYS, channel = %name, sinks, from = from.get(), to = to.get(), replay = id, "replay requested by an operator");
-        self.replay(&channel, &owned, id)
+        let (name, sink, from, to) = (&channel.name, replay.sinks.join(", "), replay.from.get(), replay.to.get());
+        warn!(target: ALWAYS, channel = %name, sinks = sink, from, to, replay = id, "replay requested by an operator");
+        self.replay(channel, owned, id)
     }
 
     /// Returns the recorded replays, including replays that have ended.
@@ -80,7 +92,7 @@ impl Operations {
     }
 }
 
-/// Checks that every sink has passed the range, and that one more replay can be recorded.
+/// Checks that every sink has passed the range, and that one more replay for each sink can be recorded.
 fn check_start(
     channel: &ChannelRef,
     ledger: &Ledger,
@@ -97,9 +109,11 @@ fn check_start(
         }
     }
     let unfinished = ledger.replays().values().filter(|replay| !replay.state.has_ended()).count();
-    if unfinished >= REPLAYS {
+    // A channel can have more sinks than recorded replays. It can then have one replay for each sink.
+    if unfinished > 0 && unfinished + sinks.len() > REPLAYS {
         return Err(Refusal::Failed(format!(
-            "channel {name} has {unfinished} replays that have not ended: wait until one ends, or cancel one (`channeld replay {name} --list`)"
+            "channel {name} has {unfinished} replays that have not ended, of at most {REPLAYS}, and each sink needs one: wait until replays end, or cancel some \
+             (`channeld replay {name} --list`)"
         )));
     }
     Ok(())

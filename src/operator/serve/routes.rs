@@ -92,7 +92,7 @@ requests! {
     POST "/dead-letters/drop": DropDeadLetters => Vec<Offset>, drop_dead_letters;
     POST "/redeliver": ReplayEvents => Vec<Offset>, replay_events;
     GET "/replays": ListReplays => Vec<ChannelEntry<ReplayStatus>>, list_replays;
-    POST "/replays/start": StartReplay => ChannelEntry<ReplayStatus>, start_replay;
+    POST "/replays/start": StartReplay => Vec<ChannelEntry<ReplayStatus>>, start_replay;
     POST "/replays/set": SetReplay => ChannelEntry<ReplayStatus>, set_replay;
 }
 

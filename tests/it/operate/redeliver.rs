@@ -60,6 +60,34 @@ async fn a_replay_goes_to_one_sink_and_moves_no_cursor() {
 }
 
 #[tokio::test]
+async fn without_a_sink_each_sink_has_its_own_replay_and_a_paused_sink_delays_no_other() {
+    const EVENTS: usize = 100;
+    let simulator = notices(EVENTS).await;
+    let (receiver, setup, mut daemon) = all_recorded(&simulator, EVENTS).await;
+    assert_eq!(setup.tell(&["pause", "c0", "--sink", "hook"]).await.code, Some(0));
+    let told = setup.tell(&["replay", "c0", "--from", "1", "--to", &EVENTS.to_string()]).await;
+    let said = String::from_utf8_lossy(&told.out);
+    let mut lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{told:?}");
+    lines.sort_unstable_by_key(|line| line.contains("to hook"));
+    for (line, sink) in lines.into_iter().zip(["file", "hook"]) {
+        assert!(line.ends_with(&format!(" of channel c0, from 1 to {EVENTS}, to {sink}: running")), "{told:?}");
+    }
+    daemon.until("the file receives every event again", |_| setup.lines() == 2 * EVENTS).await;
+    assert_eq!(receiver.received(), EVENTS, "the webhook is paused");
+    assert_eq!(setup.tell(&["resume", "c0", "--sink", "hook"]).await.code, Some(0));
+    daemon.until("the webhook receives every event again", |_| receiver.received() == 2 * EVENTS).await;
+    let deadline = Instant::now() + LONGEST_WAIT;
+    while !replays(&setup).await.iter().all(|replay| replay["state"] == "done") {
+        assert!(Instant::now() < deadline, "the replays do not end");
+    }
+    daemon.stop().await;
+    let mut again = offsets(&receiver.delivered()).split_off(EVENTS);
+    again.sort_unstable();
+    assert!(again.into_iter().eq(1..=i64::try_from(EVENTS).unwrap()));
+}
+
+#[tokio::test]
 async fn a_requested_replay_survives_a_crash() {
     let simulator = service(&[PROVED; 4]).await;
     let (receiver, setup, mut daemon) = all_delivered(&simulator, 4).await;
