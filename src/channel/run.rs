@@ -103,6 +103,7 @@ impl Channel {
         info!(channel = %self.identity.name, after = after.map(proof::event::Offset::get), "channel started");
 
         shared.look(|ledger| shared.gaps.begin(ledger.history(), shared.hub.position(), plan.settings.settle));
+        replay::report_missing_sinks(&shared, &plan.lanes);
         let mut lanes = Lanes::begin(shared.clone(), plan, positions, stop.clone());
         let ended = {
             let mut reading = Box::pin(read(&shared, &stop));
@@ -111,7 +112,10 @@ impl Channel {
                     biased;
                     ended = &mut reading => break ended,
                     ended = lanes.ended() => break ended,
-                    newer = newer(&mut plans) => lanes.follow(newer),
+                    newer = newer(&mut plans) => {
+                        replay::report_missing_sinks(&shared, &newer.lanes);
+                        lanes.follow(newer);
+                    }
                 }
             }
         };

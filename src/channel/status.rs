@@ -98,7 +98,8 @@ pub struct ChannelStatus {
     /// The replays that have not ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replays: Vec<ReplayStatus>,
-    /// The error that prevents the reading of past events for a replay.
+    /// The error that prevents the reading of past events for a replay, or the problem that the sink of a replay is not
+    /// configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_error: Option<Problem>,
     /// The last error of the channel's reading since the daemon started, even if the error is resolved.
@@ -433,6 +434,8 @@ impl Problem {
     pub const STATE_NOT_READABLE: &str = "state-not-readable";
     /// The kind of the error that an answer does not fit into the memory.
     pub const TOO_LONG: &str = "too-long";
+    /// The kind of the problem that the sink of a replay is not configured.
+    pub const SINK_NOT_CONFIGURED: &str = "sink-not-configured";
     /// The kind of the problem that a sink's target has asked all channels to wait.
     pub const ASKED_TO_WAIT: &str = "asked_to_wait";
 }

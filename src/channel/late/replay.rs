@@ -3,29 +3,33 @@
 //! # Invariants
 //!
 //! * **Durable.** One commit makes the events of a page late and moves the position of the replay. After a crash, the replay
-//!   continues at this position, on the instance that owns the channel then. No event is skipped. An event is delivered again
-//!   only if a sink accepted it and the acceptance was not recorded.
-//! * **In the background.** The next page is read only when few events of the earlier pages are undelivered. New events use
-//!   the same queues, so they wait at most for the events in the queues.
-//! * **Only accepted events.** Quarantined events of the range are not replayed. Every other event is verified again.
+//!   continues at this position, on whatever instance owns the channel. No event is skipped, and only events that a sink has
+//!   accepted without a record are delivered again.
+//! * **In the background.** The next page is read only after the events of the previous page were delivered, except a few. New
+//!   events pass the same queues, so they wait for at most the events in the queues.
+//! * **Only accepted events.** Quarantined events of the range are not replayed. Every other event must pass the checks of an
+//!   event that is read for the first time. An event that contradicts the event that was read at its offset is quarantined.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use tracing::info;
+use tracing::{info, warn};
 
+use crate::channel::settings::LaneSettings;
 use crate::error::{ChannelError, ReadError};
+use crate::read::compare;
 use crate::read::reader::History;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::status::Activity;
 use crate::status::reporter::{ErrorReporter, LoopPart, StatusReporter};
-use ledger::{Change, Ledger, Pending, Replay, ReplayId, ReplayState};
+use crate::verify::Stage;
+use ledger::{Change, Ledger, Pending, Replay, ReplayId, ReplayState, SinkName};
 use proof::event::{Offset, RawEvent};
 use telemetry::ALWAYS;
 
 /// The reading of a replay.
 struct Reading {
-    id: ReplayId,
     /// The position of the replay after the pages that were read.
     next: Offset,
     history: History,
@@ -44,13 +48,39 @@ fn has_running(ledger: &Ledger) -> bool {
     ledger.replays().values().any(|replay| replay.state == ReplayState::Running)
 }
 
+fn is_running(ledger: &Ledger, id: ReplayId) -> bool {
+    ledger.replays().get(&id).is_some_and(|replay| replay.state == ReplayState::Running)
+}
+
+/// Reports the running replays whose sinks are not configured. Such a replay waits until its sink is configured again, or until
+/// an operator cancels it.
+pub(crate) fn report_missing_sinks(shared: &RunContext, lanes: &[LaneSettings]) {
+    let channel = &shared.channel.identity.name;
+    let is_configured = |sink: &SinkName| lanes.iter().any(|lane| lane.name == *sink);
+    shared.look(|ledger| {
+        for (id, replay) in ledger.replays().iter().filter(|(_, replay)| replay.state == ReplayState::Running) {
+            for sink in replay.sinks.iter().filter(|sink| !is_configured(sink)) {
+                warn!(%channel, %sink, replay = id, "replay waits: its sink is not configured; configure the sink again, or cancel the replay with `channeld replay --cancel`");
+            }
+        }
+    });
+    shared.channel.handle.board().replays.follow(lanes.iter().map(|lane| lane.name.clone()).collect());
+}
+
 /// Carries out the running replays, in the order in which they are due, until none is left.
 async fn carry_out(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Result<(), ChannelError> {
     let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: LoopPart::Replay };
     // Clears an error that was reported under an earlier plan.
     reporter.report(Activity::Reading);
     let mut trouble = ErrorReporter::new(&read_plan, &reporter, None);
-    let mut reading = None;
+    let stage = Stage {
+        read_plan: read_plan.clone(),
+        reporter: &reporter,
+        received: shared.channel.parts.machine.time(),
+        trace: None,
+        replayed: true,
+    };
+    let mut readings = BTreeMap::<ReplayId, Reading>::new();
     while let Some((id, replay)) = due(shared).await {
         let Some(next) = replay.next else {
             finish(shared, id, &replay).await?;
@@ -58,11 +88,13 @@ async fn carry_out(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Result<(), 
         };
         let begin = || {
             let history = History::of(read_plan.quiet_source(), next, replay.to, read_plan.settings.page_limit);
-            Reading { id, next, history }
+            Reading { next, history }
         };
-        let is_same = |reading: &Reading| (reading.id, reading.next) == (id, next);
-        let current = reading.take().filter(is_same).unwrap_or_else(begin);
-        reading = Some(step(shared, &replay, current, &mut trouble).await?);
+        shared.look(|ledger| readings.retain(|id, _| is_running(ledger, *id)));
+        let reading = readings.remove(&id).filter(|reading| reading.next == next).unwrap_or_else(begin);
+        if let Some(reading) = step(shared, &stage, (id, &replay), reading, &mut trouble).await? {
+            readings.insert(id, reading);
+        }
     }
     // A replay that is paused or cancelled has no error.
     trouble.over();
@@ -80,25 +112,44 @@ async fn due(shared: &RunContext) -> Option<(ReplayId, Replay)> {
     due
 }
 
-/// Reads the next page and makes its events late. If the page cannot be read, waits before the next attempt.
+/// Reads the next page, compares it with the events that were read before, and makes its events late. If the service does not
+/// answer, waits before the next attempt. Returns the reading for the next page. Returns `None` if the next step must begin
+/// another reading, because the page was not released or was the last page.
 async fn step(
     shared: &RunContext,
-    replay: &Replay,
+    stage: &Stage<'_>,
+    (id, replay): (ReplayId, &Replay),
     mut reading: Reading,
     trouble: &mut ErrorReporter,
-) -> Result<Reading, ChannelError> {
-    match page(replay, &mut reading).await {
-        Ok(events) => {
-            trouble.over();
-            let following = events.last().map(|last| last.offset).filter(|last| *last < replay.to);
-            let following = following.and_then(|last| Offset::new(last.get().saturating_add(1)));
-            release(shared, reading.id, replay, &events, following).await?;
-            // If this was the last page, the replay is not read again.
-            reading.next = following.unwrap_or(reading.next);
+) -> Result<Option<Reading>, ChannelError> {
+    let events = match page(replay, &mut reading).await {
+        Ok(events) => events,
+        Err(error) => {
+            trouble.wait_out("reading the events of a replay", error).await;
+            return Ok(Some(reading));
         }
-        Err(error) => trouble.wait_out("reading the events of a replay", error).await,
+    };
+    match compare::compare(shared, stage, &events, Some(replay.to), false).await {
+        Ok(None) => {}
+        Ok(Some((contradiction, changes))) => {
+            shared.commit(changes).await?;
+            compare::log(shared, contradiction);
+        }
+        Err(error) => {
+            trouble.wait_out("comparing the service's history", error).await;
+            return Ok(None);
+        }
     }
-    Ok(reading)
+    trouble.over();
+    if shared.look(|ledger| ledger.contradiction().is_some()) {
+        return Ok(None);
+    }
+    let following = events.last().map(|last| last.offset).filter(|last| *last < replay.to);
+    let following = following.and_then(|last| Offset::new(last.get().saturating_add(1)));
+    release(shared, id, replay, &events, following).await?;
+    // If an operator has paused the replay meanwhile, the page was not released, and must be read again. After the last page,
+    // this reading cannot return it again.
+    Ok(following.map(|next| Reading { next, ..reading }))
 }
 
 /// Returns the next page, or an empty page if the range has no more events. If the service shows no event at the end of the
@@ -146,3 +197,6 @@ async fn finish(shared: &RunContext, id: ReplayId, replay: &Replay) -> Result<()
     info!(target: ALWAYS, %channel, replay = id, from, to, events, "replay finished");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,7 +111,7 @@ impl Sink for SlowSink {
 }
 
 #[derive(Debug)]
-struct OpenGate;
+pub(crate) struct OpenGate;
 
 #[async_trait]
 impl Gate for OpenGate {
@@ -125,8 +125,8 @@ impl Gate for OpenGate {
 /// A machine that checks events inline. With other threads, the paused clock would advance while a thread works, because all
 /// tasks wait.
 #[derive(Debug)]
-struct TestMachine {
-    began: Instant,
+pub(crate) struct TestMachine {
+    pub(crate) began: Instant,
 }
 
 #[async_trait]

@@ -130,7 +130,7 @@ impl Board {
             dead_letters: StoredEvents::of(ledger.dead_letter_room(), DEAD_LETTERS),
             pending_full,
             watchers: self.watchers.statuses(),
-            replay_error: self.replays.error.clone().filter(|_| !replays.is_empty()),
+            replay_error: self.replays.problem(&replays),
             replays,
             unanswered_seconds: self.silence().map(|silence| silence.as_secs()),
             lanes,

@@ -1,6 +1,6 @@
 //! The replays of a channel as operators see them: the recorded facts, the rate, and the error that delays them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::status::Problem;
 use crate::status::pace::{Pace, Progress};
-use ledger::{Ledger, REPLAYS, Replay, ReplayId, ReplayState};
+use ledger::{Ledger, REPLAYS, Replay, ReplayId, ReplayState, SinkName};
 use proof::event::Offset;
 
 /// The current status of a replay.
@@ -46,6 +46,8 @@ pub struct ReplayStatus {
 pub(crate) struct ReplayBoard {
     /// The error that prevents the reading of past events.
     pub(crate) error: Option<Problem>,
+    /// The sinks of the current plan, and when they last changed. `None` if the channel does not run here.
+    configured: Option<(BTreeSet<SinkName>, Timestamp)>,
     paces: BTreeMap<ReplayId, Pace>,
 }
 
@@ -58,6 +60,33 @@ impl ReplayBoard {
         }
     }
 
+    /// Follows a plan with these sinks.
+    pub(crate) fn follow(&mut self, sinks: BTreeSet<SinkName>) {
+        if self.configured.as_ref().is_none_or(|(known, _)| *known != sinks) {
+            self.configured = Some((sinks, Timestamp::now()));
+        }
+    }
+
+    /// Returns the problem that delays these unfinished replays.
+    pub(crate) fn problem(&self, replays: &[ReplayStatus]) -> Option<Problem> {
+        let error = self.error.clone().filter(|_| !replays.is_empty());
+        error.or_else(|| self.missing_sink(replays))
+    }
+
+    /// Returns the problem of the first running replay whose sink is not configured.
+    fn missing_sink(&self, replays: &[ReplayStatus]) -> Option<Problem> {
+        let (configured, since) = self.configured.as_ref()?;
+        let running = replays.iter().filter(|replay| replay.state == ReplayState::Running);
+        let mut sinks = running.flat_map(|replay| replay.sinks.iter().map(|sink| (replay.id, sink)));
+        let (id, sink) = sinks.find(|(_, sink)| !configured.contains(*sink))?;
+        let message = format!(
+            "replay {id} waits, because sink {sink} is not configured: configure the sink again, or cancel the replay with `channeld replay \
+             CHANNEL --cancel {id}`"
+        );
+        let kind = Problem::SINK_NOT_CONFIGURED.to_owned();
+        Some(Problem { kind, message, since: *since, times: 1, needs_attention: true })
+    }
+
     /// Returns the status of every recorded replay, in the order of their numbers.
     pub(crate) fn statuses(&self, ledger: &Ledger) -> Vec<ReplayStatus> {
         ledger.replays().iter().map(|(id, replay)| self.status(*id, replay, ledger)).collect()
@@ -65,7 +94,8 @@ impl ReplayBoard {
 
     fn status(&self, id: ReplayId, replay: &Replay, ledger: &Ledger) -> ReplayStatus {
         let Replay { sinks, from, to, next, events, since, state } = replay;
-        let pending = if state.has_ended() { 0 } else { ledger.undelivered(replay) as u64 };
+        // Events of the range that are pending after the replay are pending for another reason.
+        let pending = if *state == ReplayState::Done { 0 } else { ledger.undelivered(replay) as u64 };
         let pace = self.paces.get(&id).filter(|_| *state == ReplayState::Running);
         let events_per_second = pace.zip(*next).and_then(|(pace, next)| pace.per_second(next, Instant::now()));
         let Progress { seconds_left, .. } = progress(*from, *to, *next, events_per_second);
@@ -102,6 +132,34 @@ fn progress(from: Offset, to: Offset, next: Option<Offset>, per_second: Option<f
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ledger::{Change, Commit, Pending};
+
+    #[test]
+    fn a_cancelled_replay_still_shows_the_events_that_are_being_delivered() {
+        let at = |offset| Offset::new(offset).unwrap();
+        let json = || "{}".into();
+        let event = |offset| Pending {
+            offset: at(offset),
+            event_id: None,
+            first_seen: 0,
+            received: None,
+            appeared: false,
+            json: json(),
+        };
+        let mut ledger = Ledger::default();
+        let start = Change::StartReplay(Replay::new(vec!["a".into()], at(1), at(9), 0));
+        let page = Change::ReleaseReplayed { id: 1, next: Some(at(4)), events: (1..=3).map(event).collect() };
+        let cancel = Change::SetReplay { id: 1, state: ReplayState::Cancelled };
+        ledger.apply(Commit(vec![start, page, cancel])).unwrap();
+        let shown = |ledger: &Ledger| {
+            let replay = ReplayBoard::default().statuses(ledger).remove(0);
+            (replay.state, replay.events, replay.pending)
+        };
+        assert_eq!(shown(&ledger), (ReplayState::Cancelled, 0, 3));
+        let settle = |offset| Change::Settle { sink: "a".into(), key: event(offset).event_key() };
+        ledger.apply(Commit((1..=3).map(settle).collect())).unwrap();
+        assert_eq!(shown(&ledger), (ReplayState::Cancelled, 3, 0));
+    }
 
     #[test]
     fn the_progress_of_a_replay_is_measured_in_offsets_of_its_range() {
