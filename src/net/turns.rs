@@ -46,7 +46,7 @@ struct State {
     rate: Option<Rate>,
     /// The number of processes that share the rate, or zero if this is unknown.
     processes: u32,
-    /// The number of callers.
+    /// The number of callers that take part in the turns regularly.
     callers: usize,
     /// The earliest next turn. `None` means now.
     next: Option<Instant>,
@@ -66,6 +66,8 @@ type Place = (u64, u64);
 #[derive(Debug)]
 pub struct Caller {
     all: Arc<Turns>,
+    /// Whether the caller is one of [`State::callers`].
+    is_counted: bool,
     /// The round of the caller's last request. Accessed only while the state is locked.
     round: AtomicU64,
     waits: Mutex<Waits>,
@@ -179,12 +181,17 @@ impl Turn {
 impl Caller {
     /// Adds a caller of the server.
     pub fn of(all: &Arc<Turns>) -> Arc<Self> {
-        Arc::new(Self::new(all.clone()))
+        Arc::new(Self::new(all.clone(), true))
     }
 
-    fn new(all: Arc<Turns>) -> Self {
-        lock(&all.0).callers += 1;
-        Self { all, round: AtomicU64::new(0), waits: Mutex::default() }
+    /// Adds a caller that rarely sends a request. It waits for its turns, but the turns of others are not spread because of it.
+    pub fn occasional(all: &Arc<Turns>) -> Arc<Self> {
+        Arc::new(Self::new(all.clone(), false))
+    }
+
+    fn new(all: Arc<Turns>, is_counted: bool) -> Self {
+        lock(&all.0).callers += usize::from(is_counted);
+        Self { all, is_counted, round: AtomicU64::new(0), waits: Mutex::default() }
     }
 
     /// Whether the caller uses these turns.
@@ -249,13 +256,13 @@ impl Caller {
 /// A caller without other callers.
 impl Default for Caller {
     fn default() -> Self {
-        Self::new(Arc::default())
+        Self::new(Arc::default(), true)
     }
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        lock(&self.all.0).callers -= 1;
+        lock(&self.all.0).callers -= usize::from(self.is_counted);
     }
 }
 

@@ -239,3 +239,27 @@ async fn a_dropped_wait_passes_the_turn_on() {
     drop(next);
     timeout(2 * SECOND, last).await.unwrap();
 }
+
+/// The time until the only regular caller has had ten turns after a pause of a second.
+async fn ten_turns_after_a_pause(turns: &Arc<Turns>) -> Duration {
+    let [caller] = callers(turns);
+    caller.refused(caller.turn().await, Some(SECOND));
+    let began = Instant::now();
+    for _ in 0..10 {
+        let turn = caller.turn().await;
+        caller.accepted(turn);
+    }
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_occasional_caller_does_not_spread_the_turns_of_the_only_regular_one() {
+    let (alone, shared) = (Arc::<Turns>::default(), Arc::<Turns>::default());
+    assert_eq!(ten_turns_after_a_pause(&alone).await, SECOND);
+    let occasional = Caller::occasional(&shared);
+    assert_eq!(ten_turns_after_a_pause(&shared).await, SECOND);
+    assert!(occasional.turn().now_or_never().is_some());
+    drop(occasional);
+    let _regular = Caller::of(&shared);
+    assert!(ten_turns_after_a_pause(&shared).await > SECOND, "two regular callers are spread");
+}
