@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
-use simulator::{Fault, Options, Route, Simulator};
+use simulator::{EventSpec, Fault, Kind, Options, Route, Simulator};
 
 use crate::support::{Admin, Answered, Setup, deliverable};
 
@@ -170,4 +170,22 @@ async fn commands_use_the_account_of_the_channel() {
 async fn check(setup: &Setup) -> (Option<i32>, Value) {
     let told = setup.tell(&["check", "--connect", "--json"]).await;
     (told.code, serde_json::from_slice(&told.out).unwrap())
+}
+
+#[tokio::test]
+async fn an_account_that_may_not_read_names_does_not_hide_the_names_of_another_account() {
+    const EVENT: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
+    let api_keys = (0..2).map(key).collect();
+    let simulator = Simulator::start(Options { channels: 2, api_keys, ..Options::default() }).await.unwrap();
+    simulator.deny(&key(0), Route::Watcher);
+    let setup = with_accounts(&simulator, 2).with_admin();
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    simulator.publish_one(0, EVENT);
+    daemon.until("the first account is refused", |_| simulator.requests().watcher > 0).await;
+    simulator.publish_one(1, EVENT);
+    let is_named = |status: &Answered| of_channel(status, 1)["watchers"][0]["name"].is_string();
+    let status = admin.until(&mut daemon, "/status", "the other account has the name of its watcher", is_named).await;
+    assert!(of_channel(&status, 0)["watchers"][0]["name"].is_null());
+    daemon.stop().await;
 }
