@@ -10,7 +10,7 @@ use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -49,7 +49,7 @@ pub(crate) use supervisor::EndReason;
 use assembly::{AssemblyError, Clients, Sinks};
 use background::{discovery, keys, names, progress};
 use membership::Sharing;
-use reading::{Reading, Rejections};
+use reading::{FollowedFiles, Reading, Rejections};
 use supervisor::Supervisor;
 use systemd::{Notifier, Phase};
 use trace_export::TraceExport;
@@ -169,6 +169,8 @@ struct Daemon {
     signals: Signals,
     /// The configuration that is being read again.
     reading: Option<Reading>,
+    /// The files that the configuration in force names. Locked while they are read.
+    followed: Arc<Mutex<FollowedFiles>>,
     /// The requests to read the configuration once more.
     reload_requests: Option<Vec<Reloading>>,
     /// Sinks that are opening their files again.
@@ -229,6 +231,7 @@ impl Daemon {
             reloads,
             signals,
             reading: None,
+            followed: Arc::default(),
             reload_requests: None,
             reopening: JoinSet::new(),
             rejections: Rejections::default(),

@@ -9,7 +9,7 @@
 //! * **A file that hangs stops nothing else.** A blocking thread reads the files, and signals are handled meanwhile.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::task::spawn_blocking;
@@ -22,6 +22,7 @@ use super::{Daemon, StartError, assembly};
 use crate::config::{Channel, Config, ConfigText, Loaded};
 use channel::{Handles, SignerStatus, counted};
 use net::Chain;
+use net::tasks::lock;
 use operator::{Changes, Operations, Refusal, Reloading};
 use proof::verify::Verifier;
 use telemetry::ALWAYS;
@@ -43,7 +44,7 @@ impl Daemon {
         {
             self.notifier.reloading();
             let file = self.file.clone();
-            let load = move || Config::of(ConfigText::read(file.as_deref())?, std::env::vars_os()).map(Some);
+            let load = move || Ok(Some(Config::of(ConfigText::read(file.as_deref())?, std::env::vars_os())?));
             self.reading = Some(Reading { loaded: spawn_blocking(load), replies: Some(replies) });
         }
     }
@@ -54,8 +55,8 @@ impl Daemon {
             return;
         }
         let Loaded { files, text, .. } = &self.loaded;
-        let (files, text) = (files.clone(), text.clone());
-        let load = move || files.have_changed().then(|| Config::of(text, std::env::vars_os())).transpose();
+        let (files, text, followed) = (files.clone(), text.clone(), self.followed.clone());
+        let load = move || lock(&followed).read(&files, Instant::now(), || Ok(Config::of(text, std::env::vars_os())?));
         self.reading = Some(Reading { loaded: spawn_blocking(load), replies: None });
     }
 
@@ -97,6 +98,9 @@ impl Daemon {
     /// Logs the outcome of reading changed files. If they cannot be used, the current ones stay in force.
     fn files_followed(&mut self, adopted: Result<Option<Changes>, StartError>) {
         let error = adopted.as_ref().err().map(|error| Chain(&**error).to_string());
+        if let Some(error) = &error {
+            lock(&self.followed).rejected(error, Instant::now());
+        }
         let is_new = self.rejections.followed(error.clone());
         self.show_rejections();
         if let Ok(Some(changes)) = adopted {

@@ -15,6 +15,7 @@ use figment::{Figment, Metadata};
 
 use crate::config::key::{Key, plain};
 use crate::config::problem::{ConfigError, Problem};
+use crate::config::sources::commands::PrintedSecrets;
 use crate::config::sources::files::{ConfigText, Files, Lines};
 use crate::config::sources::{Layer, defaults, environment, fragments, merged};
 
@@ -45,8 +46,7 @@ pub(crate) struct Reader {
     /// The lines of each of the operator's files.
     lines: BTreeMap<PathBuf, Lines>,
     pub(crate) lookups: RefCell<KeyLookups>,
-    /// The secrets that programs printed, by the words of their commands: a program runs once, even if several keys name it.
-    pub(crate) printed: RefCell<BTreeMap<Vec<String>, Result<String, String>>>,
+    pub(crate) printed: RefCell<PrintedSecrets>,
     /// The files that were read, except the operator's own files.
     pub(crate) files: RefCell<Files>,
     /// The problems that were found before any key was read: tables that two files set, and problems with variables. Each problem

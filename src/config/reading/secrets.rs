@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::reader::{KeyUse, Reading, Reported};
 use super::section::Section;
-use crate::config::sources::commands;
 use crate::config::sources::files::{is_open_to_all, read_secret};
 
 impl Section<'_> {
@@ -94,9 +93,7 @@ impl Section<'_> {
             [] => String::new(),
         };
         self.note_use(name, KeyUse::ShownAs(shown));
-        let mut printed = self.reader.printed.borrow_mut();
-        let secret = printed.entry(words).or_insert_with_key(|words| commands::read_secret(words));
-        let parsed = secret.as_deref().map_err(Clone::clone).and_then(parse);
-        parsed.map(Some).map_err(|message| self.wrong(name, message))
+        let secret = self.reader.printed.borrow_mut().read(words);
+        secret.and_then(|secret| parse(&secret)).map(Some).map_err(|message| self.wrong(name, message))
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! # Invariants
 //!
-//! * **Bounded.** A program that does not end in time is killed, with the programs that it started in its process group. The output
-//!   is read up to a limit.
+//! * **Bounded.** A program that does not end in time is killed, with the programs that it started in its process group. If programs
+//!   have failed for too long, no further one is started. The output is read up to a limit.
 //! * **No shell.** The words are passed to the program as they are.
 //! * **None of our secrets.** The program does not get channeld's own variables.
 //! * **The secret stays secret.** The error can contain the standard error of the program, but not its output.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -27,19 +28,53 @@ use ::record::printable;
 /// How long a program may run.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long the programs of one configuration may run that then fail. A secret manager that hangs would otherwise delay a reload by
+/// the time limit of each program. Programs that print a secret do not count, because slow ones must not prevent the start.
+const FAILING_LIMIT: Duration = Duration::from_secs(60);
+
 /// How long to wait for the end of a killed program, so that it does not remain as a zombie.
 const KILL_TIME: Duration = Duration::from_secs(1);
 
-/// How many bytes of the standard error are shown. The rest is read and dropped.
+/// How many characters of the standard error are shown.
 const MESSAGE_LIMIT: usize = 500;
+
+/// How many bytes of the standard error are searched for the secret. The rest is read and dropped.
+const MESSAGE_SEARCHED: usize = 2 * SECRET_LIMIT;
 
 /// The variables by which systemd talks to channeld. A program that has them could report in channeld's name.
 const OF_SYSTEMD: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
-/// Runs a program and returns its output without the line break at its end. The error completes a sentence about the key.
-pub(crate) fn read_secret(words: &[String]) -> Result<String, String> {
-    run_within(words, TIME_LIMIT)
+/// The secrets that programs printed, by the words of their commands: a program runs once, even if several keys name it.
+#[derive(Default)]
+pub(crate) struct PrintedSecrets {
+    known: BTreeMap<Vec<String>, Result<String, String>>,
+    /// How long the programs ran that failed.
+    failing: Duration,
+}
+
+impl PrintedSecrets {
+    /// Runs a program and returns its output without the line break at its end. The error completes a sentence about the key.
+    pub(crate) fn read(&mut self, words: Vec<String>) -> Result<String, String> {
+        let Self { known, failing } = self;
+        let read = |words: &Vec<String>| read_secret(words, failing);
+        known.entry(words).or_insert_with_key(read).clone()
+    }
+}
+
+fn read_secret(words: &[String], failing: &mut Duration) -> Result<String, String> {
+    if *failing >= FAILING_LIMIT {
+        let seconds = FAILING_LIMIT.as_secs();
+        return Err(format!(
+            "the program was not started, because other programs had already failed for {seconds} seconds; correct them first"
+        ));
+    }
+    let started = Instant::now();
+    let secret = run_within(words, TIME_LIMIT);
+    if secret.is_err() {
+        *failing += started.elapsed();
+    }
+    secret
 }
 
 fn run_within(words: &[String], limit: Duration) -> Result<String, String> {
@@ -83,12 +118,19 @@ fn is_ours(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || OF_SYSTEMD.iter().any(|of_systemd| name == *of_systemd)
 }
 
-/// The standard error of the program, on one line and without the secret.
+/// What the program wrote to its standard error: the beginning, on one line and without the secret.
 fn said(message: &[u8], secret: &str) -> String {
-    let mut said = String::from_utf8_lossy(message).split_whitespace().collect::<Vec<_>>().join(" ");
-    if !secret.is_empty() {
-        said = said.replace(secret, "…");
+    let on_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let without = |text: String, secret: &str| if secret.is_empty() { text } else { text.replace(secret, "…") };
+    let mut text = without(String::from_utf8_lossy(message).into_owned(), secret);
+    if message.len() > MESSAGE_SEARCHED {
+        // The end can be the beginning of the secret.
+        let kept = text.chars().count().saturating_sub(secret.chars().count());
+        text = text.chars().take(kept).collect();
     }
+    // The program can also have written the secret with other line breaks.
+    let said = without(on_one_line(&text), &on_one_line(secret));
+    let said: String = said.chars().take(MESSAGE_LIMIT).collect();
     if said.is_empty() { said } else { format!(": {}", printable(&said)) }
 }
 
@@ -97,7 +139,7 @@ fn said(message: &[u8], secret: &str) -> String {
 fn collect(child: &mut Child, deadline: Instant) -> io::Result<Option<(ExitStatus, [Vec<u8>; 2])>> {
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let mut output = Pipe::of(child.stdout.take().map(OwnedFd::from), SECRET_LIMIT);
-    let mut message = Pipe::of(child.stderr.take().map(OwnedFd::from), MESSAGE_LIMIT);
+    let mut message = Pipe::of(child.stderr.take().map(OwnedFd::from), MESSAGE_SEARCHED);
     loop {
         let has_ended = wait(&[&output, &message], &ended, deadline)?;
         // If the program has ended, the pipes contain everything that it wrote.
@@ -174,7 +216,7 @@ mod tests {
     /// Runs a script, which gets these arguments.
     fn shell(script: &str, arguments: &[&str]) -> Result<String, String> {
         let words = ["/bin/sh", "-c", script, "helper"].into_iter().chain(arguments.iter().copied());
-        read_secret(&words.map(str::to_owned).collect::<Vec<_>>())
+        run_within(&words.map(str::to_owned).collect::<Vec<_>>(), TIME_LIMIT)
     }
 
     #[test]
@@ -208,9 +250,39 @@ mod tests {
         }
         let error = shell("echo hunter2; echo hunter2 >&2; exit 1", &[]).expect_err("a failure");
         assert!(!error.contains("hunter2"), "{error}");
-        let error = read_secret(&["/nowhere/helper-do-not-show".to_owned()]).expect_err("no program");
+        let error = run_within(&["/nowhere/helper-do-not-show".to_owned()], TIME_LIMIT).expect_err("no program");
         assert!(error.contains("cannot be started") && !error.contains("do-not-show"), "{error}");
-        assert!(read_secret(&[]).is_err());
+        assert!(run_within(&[], TIME_LIMIT).is_err());
+    }
+
+    #[test]
+    fn no_part_of_the_secret_is_shown_if_the_standard_error_is_cut() {
+        let secret = "hunter2-hunter3\nhunter4";
+        let xs = "x".repeat(MESSAGE_LIMIT - 10);
+        let shown = shell("printf '%s%s and more' \"$1\" \"$2\" >&2; echo \"$2\"; exit 1", &[&xs, secret])
+            .expect_err("it fails");
+        assert!(shown.ends_with(&format!(": {xs}… and more")), "{shown}");
+        // The part that is searched ends with the beginning of a long secret.
+        let long = "hunter-".repeat(300);
+        let message = &long.repeat(MESSAGE_SEARCHED / long.len() + 1)[..=MESSAGE_SEARCHED];
+        let shown = said(message.as_bytes(), &long);
+        assert!(!shown.contains("hun"), "{shown}");
+        assert_eq!(said(b"key\thunter2-hunter3 hunter4\n", secret), ": key …");
+        assert_eq!(said("\u{e9}".repeat(600).as_bytes(), "k"), format!(": {}", "\u{e9}".repeat(MESSAGE_LIMIT)));
+    }
+
+    #[test]
+    fn no_further_program_is_started_after_programs_have_failed_for_long() {
+        let mut secrets = PrintedSecrets::default();
+        let words = |script: &str| ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+        assert!(secrets.read(words("exit 1")).is_err());
+        assert!(secrets.failing > Duration::ZERO && secrets.failing < FAILING_LIMIT);
+        let failing = secrets.failing;
+        assert_eq!(secrets.read(words("echo k")), Ok("k".to_owned()));
+        assert_eq!(secrets.failing, failing, "a program that prints a secret does not count");
+        secrets.failing = FAILING_LIMIT;
+        assert!(secrets.read(words("echo l")).unwrap_err().contains("was not started"));
+        assert_eq!(secrets.read(words("echo k")), Ok("k".to_owned()), "it is known");
     }
 
     #[test]

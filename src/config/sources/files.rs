@@ -89,9 +89,9 @@ impl Files {
         self.0.entry(path.to_owned()).or_insert_with(|| stamp(path));
     }
 
-    /// Whether one of the files has changed.
-    pub fn have_changed(&self) -> bool {
-        self.0.iter().any(|(path, before)| stamp(path) != *before)
+    /// The same files as they are now. They differ if one of the files has changed.
+    pub fn again(&self) -> Self {
+        Self(self.0.keys().map(|path| (path.clone(), stamp(path))).collect())
     }
 }
 
