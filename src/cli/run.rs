@@ -63,6 +63,7 @@ pub(super) async fn run(args: &Args, file: Option<&Path>) -> Exit {
     // Listen first, so that a signal during the start also shuts the daemon down cleanly.
     let mut signals = Signals::listen();
     let loaded = match load(file, &mut signals).await {
+        None if args.until_caught_up => return Exit::Failed,
         None => return Exit::Done,
         Some(Ok(loaded)) => loaded,
         Some(Err(problems)) => {

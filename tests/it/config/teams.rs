@@ -123,6 +123,17 @@ async fn a_program_that_hangs_at_the_start_does_not_delay_the_end() {
 }
 
 #[tokio::test]
+async fn a_signal_while_the_configuration_loads_ends_until_caught_up_with_1() {
+    let simulator = service().await;
+    let (setup, _) = with_program(&simulator, "echo >\"$0.runs\"; exec sleep 60");
+    let mut daemon = setup.start_until_caught_up();
+    daemon.until("the program runs", |_| setup.path("program.runs").exists()).await;
+    daemon.signal(Signal::TERM);
+    let ended = daemon.ended().await;
+    assert_eq!(ended.code, Some(1), "{}", ended.log.tail());
+}
+
+#[tokio::test]
 async fn a_program_that_hangs_delays_neither_events_nor_the_end() {
     let simulator = service().await;
     let (setup, _) = with_program(&simulator, PRINT);
