@@ -256,12 +256,12 @@ impl Daemon {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.notifier.enter(Phase::Running);
         let mut stopping = None;
-        let (mut operations, discovers) = (self.operations.subscribe(), self.loaded.config.discover.is_some());
+        let (mut operations, mut plans) = (self.operations.subscribe(), self.discovery.subscribe());
         let mut catching_up = Box::pin(async {
             if !until_caught_up {
                 pending::<()>().await;
             }
-            let has_list = discovery::first_look(discovers, &mut operations).await;
+            let has_list = discovery::first_look(&mut plans, &mut operations).await;
             catch_up::wait(operations).await && has_list
         });
         // If the daemon ends before every sink has caught up, the command has not reached its goal.

@@ -176,16 +176,41 @@ fn report(outcome: &watch::Sender<Discovery>, looked: Result<BTreeSet<ChannelId>
     });
 }
 
-/// Waits until the first list was read and its channels are in force. Returns whether the list could be read. If `[discover]` is
-/// not set, returns at once.
-pub(in crate::daemon) async fn first_look(is_on: bool, operations: &mut watch::Receiver<Arc<Operations>>) -> bool {
-    let Some(mut discovery) = operations.borrow().discovery.clone().filter(|_| is_on) else { return true };
-    let Ok(first) = discovery.wait_for(|now| now.has_asked).await.map(|now| now.clone()) else { return true };
-    let has_all = |operations: &Arc<Operations>| {
-        let running: BTreeSet<_> = operations.channels.iter().map(|known| known.channel.id).collect();
-        first.channels.is_subset(&running)
-    };
-    first.error.is_none() && operations.wait_for(has_all).await.is_ok()
+/// Waits until the list was read and its channels are in force. Returns whether this succeeded: `false` if the list cannot be read, or if
+/// the configuration that contains its channels is rejected. Returns at once if `[discover]` is not set.
+pub(in crate::daemon) async fn first_look(
+    plans: &mut watch::Receiver<Option<Plan>>,
+    operations: &mut watch::Receiver<Arc<Operations>>,
+) -> bool {
+    let Some(mut discovery) = operations.borrow().discovery.clone() else { return true };
+    // A reload can change the selected channels, or remove `[discover]`, so each round looks at the newest values.
+    loop {
+        if plans.borrow_and_update().is_none() {
+            return true;
+        }
+        let now = operations.borrow_and_update().clone();
+        let in_force = now.channels.iter().map(|known| known.channel.id).collect();
+        if let Some(has_all) = has_all(&discovery.borrow_and_update(), &in_force, now.rejected_config.is_some()) {
+            return has_all;
+        }
+        let changed = tokio::select! {
+            changed = plans.changed() => changed,
+            changed = discovery.changed() => changed,
+            changed = operations.changed() => changed,
+        };
+        if changed.is_err() {
+            return true;
+        }
+    }
+}
+
+/// Whether the channels of the list are in force. `None` if this is not known yet.
+fn has_all(discovery: &Discovery, in_force: &BTreeSet<ChannelId>, is_rejected: bool) -> Option<bool> {
+    if !discovery.has_asked {
+        return None;
+    }
+    let has_all = discovery.error.is_none() && discovery.channels.is_subset(in_force);
+    (has_all || discovery.error.is_some() || is_rejected).then_some(has_all)
 }
 
 #[cfg(test)]
@@ -220,6 +245,27 @@ mod tests {
         let many = (1..=MAX_DISCOVERED as u128).map(|number| listed(number, "x")).collect();
         assert!(matches!(remember(directory.path(), many), Err(DiscoveryError::TooMany)));
         assert_eq!(known(directory.path()).len(), 1);
+    }
+
+    #[test]
+    fn the_channels_of_the_newest_list_must_be_in_force_and_an_error_or_a_rejection_ends_the_wait() {
+        let ids = |numbers: &[u128]| -> BTreeSet<_> {
+            numbers.iter().map(|number| ChannelId(Uuid::from_u128(*number))).collect()
+        };
+        let listed = |numbers: &[u128]| Discovery { has_asked: true, error: None, channels: ids(numbers) };
+        let failed = Discovery { error: Some("HTTP 403".to_owned()), ..listed(&[]) };
+        let cases: [(Discovery, &[u128], bool, Option<bool>); 7] = [
+            (Discovery::default(), &[], false, None),
+            (Discovery::default(), &[], true, None),
+            (listed(&[1, 2]), &[1], false, None),
+            (listed(&[1, 2]), &[1], true, Some(false)),
+            (listed(&[1, 2]), &[1, 2, 3], false, Some(true)),
+            (listed(&[1]), &[1], true, Some(true)),
+            (failed, &[1], false, Some(false)),
+        ];
+        for (discovery, in_force, is_rejected, expected) in cases {
+            assert_eq!(has_all(&discovery, &ids(in_force), is_rejected), expected, "{discovery:?} {in_force:?}");
+        }
     }
 
     #[test]

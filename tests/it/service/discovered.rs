@@ -108,6 +108,26 @@ async fn a_key_without_the_scope_is_reported_and_stops_nothing() {
 }
 
 #[tokio::test]
+async fn until_caught_up_does_not_wait_for_channels_whose_configuration_is_rejected() {
+    let simulator = service().await;
+    let mut setup = discovering(&simulator, 0);
+    // The program prints the key only once. The configuration with the new channel is therefore rejected.
+    let (key, runs) = (simulator.announcement().api_key.clone(), setup.path("runs"));
+    let script = format!("test ! -e {0} && echo >{0} && echo {key}", runs.display());
+    setup.remove("api.api_key");
+    setup.set("api.api_key_command", json!(["/bin/sh", "-c", script]));
+    let ended = setup.start_until_caught_up().ended().await;
+    assert_eq!(ended.code, Some(69), "{}", ended.log.tail());
+    assert!(
+        !ended
+            .log
+            .lines("files of the configuration changed and cannot be used: the previous ones stay in force")
+            .is_empty()
+    );
+    assert_eq!(setup.lines(), 0);
+}
+
+#[tokio::test]
 async fn until_caught_up_includes_the_discovered_channels() {
     let simulator = service().await;
     simulator.set_listed(1, true);
