@@ -40,7 +40,8 @@ pub(super) struct Statements {
     /// Adds a row to the full-text index.
     pub(super) index: Option<String>,
     pub(super) oldest: String,
-    /// Deletes the rows whose ids are at most `?1`, and the operations that last changed before the row `?1` was written.
+    /// Deletes the rows whose ids are at most `?1`, and the operations that last changed before the row `?1` was written and
+    /// have no later row.
     pub(super) delete: Vec<String>,
 }
 
@@ -61,7 +62,11 @@ impl Statements {
         }
         if settings.operations {
             let time = format!("select delivered from {table} where id = ?1");
-            delete.insert(0, format!("delete from {merged} where delivered < ({time})"));
+            // A row that remains can have a lower step than its operation. If it were replayed after the operation was deleted, the
+            // operation would return with this lower step.
+            let rows = format!("select 1 from {table} as e where e.id > ?1 and e.channel_id = {merged}.channel_id");
+            let rows = format!("{rows} and e.operation_id = {merged}.operation_id");
+            delete.insert(0, format!("delete from {merged} where delivered < ({time}) and not exists ({rows})"));
         }
         let key = key::columns();
         let lane = "channel_id = ?1 and sink = ?2";
