@@ -25,7 +25,7 @@ impl Config {
         let Self { memory: _, shutdown_grace: _, signer_names: _, discover: _, notes: _, .. } = self;
         let settings = SettingDigests {
             version: version::text(),
-            channels: channels.iter().map(|channel| (channel.channel.id, of_channel(channel))).collect(),
+            channels: channels.iter().map(|channel| (channel.channel.id, of_channel(channel, sinks))).collect(),
             sinks: sinks.iter().flat_map(|(name, sink)| of_sink(name, sink)).collect(),
         };
         Configured { channels: channels.iter().map(|channel| channel.channel.id).collect(), settings }
@@ -33,10 +33,10 @@ impl Config {
 }
 
 /// The digests of a channel's settings, by their keys in the table of the channel.
-fn of_channel(configured: &Channel) -> Digests {
+fn of_channel(configured: &Channel, all_sinks: &BTreeMap<String, Sink>) -> Digests {
     // A comparison changes nothing. The organization and the network of the account are in `verification`, and the key of the
     // account is a way to the service.
-    let Channel { channel, account: _, discovered: _, sinks, filters, start, settle, compare: _, verification } =
+    let Channel { channel, account: _, discovered, sinks, filters, start, settle, compare: _, verification } =
         configured;
     let Verification { verifier, expect, unsigned, ordering, proof_timeout } = verification;
     let Verifier { signers, workflow_owner } = &**verifier;
@@ -44,8 +44,16 @@ fn of_channel(configured: &Channel) -> Digests {
     let expect: BTreeMap<&str, BTreeSet<_>> =
         expect.lists().map(|(what, values)| (what.into(), values.iter().collect())).collect();
     let addresses: BTreeSet<_> = signers.addresses().iter().map(ToString::to_string).collect();
+    // Each instance keeps the name that a discovered channel had when this instance found it. If the channel was renamed at the service
+    // in between, two instances with the same files have different names for it. This does not matter, because the state and the sinks
+    // identify a channel by its id, unless a sink publishes events to subjects that contain the name.
+    let is_subject = |name: &String| {
+        let settings = all_sinks.get(name).map(|sink| &sink.settings);
+        matches!(settings, Some(SinkSettings::Nats(nats)) if nats.subject.has_channel_name())
+    };
+    let has_name = !discovered || sinks.iter().any(is_subject);
+    let name = has_name.then(|| ("name", format!("{:?}", channel.name)));
     let settings = [
-        ("name", format!("{:?}", channel.name)),
         ("sinks", format!("{:?}", sinks.iter().collect::<BTreeSet<_>>())),
         ("filters", format!("{filters:?}")),
         ("start", format!("{start:?}")),
@@ -58,7 +66,7 @@ fn of_channel(configured: &Channel) -> Digests {
         ("verification.ordering", format!("{ordering:?}")),
         ("verification.proof_timeout", format!("{proof_timeout:?}")),
     ];
-    settings.into_iter().map(|(key, text)| (key.to_owned(), SettingDigests::digest(&text))).collect()
+    name.into_iter().chain(settings).map(|(key, text)| (key.to_owned(), SettingDigests::digest(&text))).collect()
 }
 
 /// The digests of a sink's settings, by their keys.
@@ -84,12 +92,20 @@ fn of_sink(name: &str, sink: &Sink) -> Digests {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::config::ConfigText;
+    use ::ledger::store::discovered::{self, DiscoveredChannel};
+    use proof::event::ChannelId;
 
     fn config(rest: &str) -> Config {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("channeld.toml");
+        config_in(directory.path(), rest)
+    }
+
+    fn config_in(directory: &Path, rest: &str) -> Config {
+        let file = directory.join("channeld.toml");
         let text = format!(
             "[api]\nbase_url = \"http://127.0.0.1:1\"\napi_key = \"k\"\n[verification]\norg_id = \"o\"\n[channels.c]\n\
              id = \"7c9e6679-7425-40de-944b-e07fc1f90ae7\"\nsinks = [\"s\"]\n[sinks.s]\ntype = \"webhook\"\n\
@@ -114,6 +130,30 @@ mod tests {
         ] {
             let differences = plain.differences(&config(change).published());
             assert!(differences.iter().any(|(_, differing)| differing == key), "{key}: {differences:?}");
+        }
+    }
+
+    #[test]
+    fn instances_that_found_a_channel_under_different_names_do_not_differ() {
+        let found = ChannelId(uuid::Uuid::from_u128(1));
+        let with = |sink: &str, name: &str, rest: &str| {
+            let state = tempfile::tempdir().unwrap();
+            let known = [DiscoveredChannel { channel_id: found, name: Some(name.to_owned()) }];
+            discovered::write(state.path(), &known).unwrap();
+            let discover = format!("[discover]\nchannels = \"all\"\nsinks = [{sink:?}]\n");
+            config_in(state.path(), &format!("{discover}[state]\npath = {:?}\n{rest}", state.path())).published()
+        };
+        let (one, two) = (with("s", "pay", ""), with("s", "renamed", ""));
+        assert!(one.channels.contains(&found) && one.channels == two.channels);
+        assert_eq!(one.differences(&two), []);
+        // A name that the operator chose is compared, and a name in subjects.
+        let differs = [(Some(found), "name".to_owned())];
+        let named = with("s", "pay", &format!("[channels.chosen]\nid = \"{found}\"\nsinks = [\"s\"]\n"));
+        assert!(one.differences(&named).contains(&differs[0]));
+        for (subject, expected) in [("a.{channel}", &differs[..]), ("a.{channel_id}", &[][..])] {
+            let nats = format!("[sinks.n]\ntype = \"nats\"\nurl = \"nats://127.0.0.1:1\"\nsubject = {subject:?}\n");
+            let (one, two) = (with("n", "pay", &nats), with("n", "renamed", &nats));
+            assert_eq!(one.differences(&two), expected, "{subject}");
         }
     }
 

@@ -184,6 +184,11 @@ impl Pattern {
         self.wildcard("*", "*")
     }
 
+    /// Whether the subjects contain the name of the channel.
+    pub fn has_channel_name(&self) -> bool {
+        self.0.contains(CHANNEL)
+    }
+
     /// The first token.
     pub fn first(&self) -> &str {
         self.0.split('.').next().unwrap_or_default()

@@ -53,6 +53,7 @@ fn an_invalid_subject_pattern_is_refused() {
     }
     for text in [PATTERN, "a.{channel_id}", "a.x-{channel}.b.{type}.c", "one.subject"] {
         assert_eq!(pattern(text).to_string(), text);
+        assert_eq!(pattern(text).has_channel_name(), text.contains("{channel}"), "{text}");
     }
 }
 
