@@ -99,12 +99,12 @@ impl Keys {
     /// Chooses the key of a new request.
     pub(super) fn attempt(&self) -> Attempt<'_> {
         let tried = [false; MAX_KEYS];
-        let now = self.choose(&tried).unwrap_or_default();
+        let now = self.choose(tried).unwrap_or_default();
         Attempt { keys: self, now, was_refused: self.states.borrow()[now].is_refused, tried }
     }
 
     /// The first key that was neither tried nor refused. If no such key exists, the first key that was not tried.
-    fn choose(&self, tried: &[bool; MAX_KEYS]) -> Option<usize> {
+    fn choose(&self, tried: [bool; MAX_KEYS]) -> Option<usize> {
         let states = self.states.borrow();
         let untried = || (0..states.len()).filter(|number| !tried[*number]);
         untried().find(|number| !states[*number].is_refused).or_else(|| untried().next())
@@ -161,7 +161,7 @@ impl Attempt<'_> {
             }
         });
         self.tried[self.now] = true;
-        let Some(next) = self.keys.choose(&self.tried) else { return false };
+        let Some(next) = self.keys.choose(self.tried) else { return false };
         (self.now, self.was_refused) = (next, self.keys.states.borrow()[next].is_refused);
         true
     }

@@ -101,12 +101,12 @@ pub(crate) fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Resul
     load_part(file, |root| {
         let channels = root.section("channels");
         let has_id = |name: &str, id| channels.section(name).optional("id", |text| Ok(text.trim() == id));
-        let is_meant = |name: &&String| match channel {
-            Some(channel) => *name == channel || matches!(has_id(name, channel), Ok(Some(true))),
-            None => {
-                let channel = channels.section(name);
-                channel.is_table("verification") || channel.contains("account")
+        let is_meant = |name: &&String| {
+            if let Some(channel) = channel {
+                return *name == channel || matches!(has_id(name, channel), Ok(Some(true)));
             }
+            let channel = channels.section(name);
+            channel.is_table("verification") || channel.contains("account")
         };
         let names = channels.names()?;
         let meant = names.iter().filter(is_meant);

@@ -3,10 +3,10 @@
 //! # Invariants
 //!
 //! * **Durable.** One commit makes the events of a page late and moves the position of the replay. After a crash, the replay
-//!   continues at this position, on whatever instance owns the channel. No event is skipped, and only events that a sink has
-//!   accepted without a record are delivered again.
-//! * **In the background.** The next page is read only after the events of the previous page were delivered, except a few. New
-//!   events pass the same queues, so they wait for at most the events in the queues.
+//!   continues at this position, on the instance that owns the channel then. No event is skipped. An event is delivered again
+//!   only if a sink accepted it and the acceptance was not recorded.
+//! * **In the background.** The next page is read only when few events of the earlier pages are undelivered. New events use
+//!   the same queues, so they wait at most for the events in the queues.
 //! * **Only accepted events.** Quarantined events of the range are not replayed. Every other event must pass the checks of an
 //!   event that is read for the first time. An event that contradicts the event that was read at its offset is quarantined.
 

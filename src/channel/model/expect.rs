@@ -100,7 +100,7 @@ impl World {
             return Err(format!("replay {id} has not ended: {replay:?}"));
         }
         if !self.history.replays.is_empty() {
-            self.check_proofs(disk)?;
+            check_proofs(disk)?;
         }
         if let Some(number) = inner.lanes.iter().position(|lane| !lane.must_repeat.is_empty()) {
             return Err(format!("sink {number} never received {:?} again", inner.lanes[number].must_repeat));
@@ -171,8 +171,7 @@ impl World {
             let is_allowed = |repeats: &BTreeMap<Offset, usize>, offset: &Offset| {
                 repeats.get(offset).is_some_and(|times| *times > 0)
             };
-            let known =
-                |offset: &&Offset| is_allowed(&lane.may_repeat, *offset) || is_allowed(&lane.replaying, *offset);
+            let known = |offset: &&Offset| is_allowed(&lane.may_repeat, offset) || is_allowed(&lane.replaying, offset);
             let new = in_hand.iter().filter(|offset| !known(offset)).count();
             let bound = self.history.sinks[number].at_once.min(self.most_in_hand(through));
             if new > if in_order { 0 } else { bound } {
@@ -181,17 +180,6 @@ impl World {
             let lane = &mut inner.lanes[number];
             lane.may_repeat = in_hand.into_iter().map(|offset| (offset, 1)).collect();
             lane.begin();
-        }
-        Ok(())
-    }
-
-    /// Checks that no proof is remembered twice. A replay that adds the proofs again would evict the newest proofs. Without
-    /// late events, no other delivery adds a proof again.
-    fn check_proofs(&self, disk: &Disk) -> Result<(), String> {
-        let (_, proofs) = Ledger::load(disk.entries(pool::channel()), usize::MAX).unwrap();
-        let known: BTreeSet<_> = proofs.iter().map(|proof| proof.digest).collect();
-        if known.len() < proofs.len() {
-            return Err(format!("{} proofs are remembered, but only {} differ", proofs.len(), known.len()));
         }
         Ok(())
     }
@@ -277,4 +265,15 @@ impl World {
         let in_time = after + ASKED_AGAIN <= self.history.proof_timeout;
         if in_time && self.history.faults.is_empty() { Fate::Delivered } else { Fate::Either }
     }
+}
+
+/// Checks that no proof is remembered twice. A replay that adds the proofs again would evict the newest proofs. Without
+/// late events, no other delivery adds a proof again.
+fn check_proofs(disk: &Disk) -> Result<(), String> {
+    let (_, proofs) = Ledger::load(disk.entries(pool::channel()), usize::MAX).unwrap();
+    let known: BTreeSet<_> = proofs.iter().map(|proof| proof.digest).collect();
+    if known.len() < proofs.len() {
+        return Err(format!("{} proofs are remembered, but only {} differ", proofs.len(), known.len()));
+    }
+    Ok(())
 }

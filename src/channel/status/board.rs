@@ -1,5 +1,6 @@
 //! The status board of a channel. Each part of the loop writes its own activity, and an operator reads the whole board.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -66,9 +67,9 @@ pub struct Board {
     unanswered: Option<Instant>,
     /// How long the service may be silent before the silence is reported.
     may_be_silent: Duration,
-    /// The newest offset in the first answer to a poll for the latest events. `None` until this answer has arrived. The inner
-    /// `None` means that the channel has no events.
-    pub(crate) newest_at_start: Option<Option<Offset>>,
+    /// The newest offset in the first answer to a poll for the latest events, or `None` if the channel has no events. Set when this
+    /// answer arrives.
+    pub(crate) newest_at_start: OnceCell<Option<Offset>>,
     /// Whether the last answer to a poll for the latest events was empty, although it reported more events.
     latest_is_empty: bool,
     /// When each poll in progress was sent. The polls own these times.
@@ -229,7 +230,7 @@ impl Board {
         self.note_progress(from, page);
         if from.is_none() {
             let newest = page.events.first().map(|event| event.offset);
-            self.newest_at_start = self.newest_at_start.or(Some(newest));
+            self.newest_at_start.get_or_init(|| newest);
         }
         self.newest.shown(page.events.iter().map(|event| event.offset), now);
         self.status.last_poll = Some(now);

@@ -40,7 +40,7 @@ impl Board {
     /// Returns whether each cursor has reached the newest offset at the start, and no event up to this offset is pending. An
     /// event is pending until its proof arrives, or until it is quarantined after the proof timeout.
     fn has_caught_up(&self, sinks: &[Arc<str>], ledger: &Ledger) -> bool {
-        let Some(at_start) = self.newest_at_start else { return false };
+        let Some(at_start) = self.newest_at_start.get().copied() else { return false };
         // If the service did not confirm the event at this offset, no cursor can reach the offset.
         let is_unconfirmed = self.newest.is_unconfirmed(at_start);
         let target = if is_unconfirmed { self.newest.offset().min(at_start) } else { at_start };

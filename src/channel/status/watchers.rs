@@ -107,7 +107,7 @@ mod tests {
         let (mut watchers, now) = (known([ID, Uuid::from_u128(2)]), Instant::now());
         assert_eq!([0; 3].map(|_| watchers.next_due(now)), [Some(ID), Some(Uuid::from_u128(2)), None]);
         watchers.named(ID, None);
-        assert_eq!(watchers.next_due(now + ASK_AGAIN - Duration::from_millis(1)), None);
+        assert_eq!(watchers.next_due(now + ASK_AGAIN.saturating_sub(Duration::from_millis(1))), None);
         assert_eq!(watchers.next_due(now + ASK_AGAIN), Some(ID));
     }
 

@@ -113,7 +113,7 @@ async fn list(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     cx.say_list(args.json, &replays, (&heading(), "No replays."), line)
 }
 
-/// Says the states of replays after a change.
+/// Prints the states of replays after a change.
 fn say(args: &Args, replays: &[ChannelEntry<ReplayStatus>], cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     cx.say_each(args.json, replays, |ChannelEntry { channel, facts: replay, .. }| {
         let ReplayStatus { id, sinks, from, to, state, .. } = replay;

@@ -176,7 +176,9 @@ impl<'r> Section<'r> {
             let message = format!("is set together with {}; keep one of the two", self.key.at(other));
             return Err(self.wrong(one, message));
         }
-        replaced.into_iter().for_each(|name| self.note_use(name, KeyUse::Replaced));
+        for name in replaced {
+            self.note_use(name, KeyUse::Replaced);
+        }
         Ok(used.first().copied())
     }
 

@@ -118,7 +118,7 @@ fn is_ours(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || OF_SYSTEMD.iter().any(|of_systemd| name == *of_systemd)
 }
 
-/// What the program wrote to its standard error: the beginning, on one line and without the secret.
+/// The beginning of the standard error of the program, on one line and without the secret.
 fn said(message: &[u8], secret: &str) -> String {
     let on_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let without = |text: String, secret: &str| if secret.is_empty() { text } else { text.replace(secret, "…") };

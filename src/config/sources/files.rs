@@ -90,6 +90,7 @@ impl Files {
     }
 
     /// The same files as they are now. They differ if one of the files has changed.
+    #[must_use]
     pub fn again(&self) -> Self {
         Self(self.0.keys().map(|path| (path.clone(), stamp(path))).collect())
     }

@@ -3,8 +3,9 @@
 //! # Invariants
 //!
 //! * **Never required.** If a key may not read the names, or the service has none, everything else works without them.
-//! * **Few requests.** The list of networks is requested once a day. A watcher is requested at most once an hour, and at most one
-//!   watcher every few seconds. The requests wait for their turn as all others do.
+//! * **Few requests.** The list of networks is requested once a day, or ten minutes after an error that may pass. A watcher is
+//!   requested at most once an hour, and at most one watcher of an account every few seconds. The requests wait for their turn
+//!   like all others.
 //! * **Accounts are independent.** An account whose key may not read the names, or that waits for its turn, delays no other account.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -32,7 +32,7 @@ pub fn file(directory: &Path) -> PathBuf {
 /// Returns the channels in the order in which they were found. Blocks. If the file does not exist, no channel was found.
 ///
 /// # Errors
-/// If the file cannot be read, or if its content is not the content that [`write`] wrote.
+/// If the file cannot be read, or if its content is not the content that [`write()`] wrote.
 pub fn read(directory: &Path) -> io::Result<Vec<DiscoveredChannel>> {
     match fs::read(file(directory)) {
         Ok(json) => Ok(serde_json::from_slice(&json)?),

@@ -74,7 +74,7 @@ async fn the_list_shows_which_channels_are_configured() {
     let told = setup.tell(&["channels", "list"]).await;
     let lines: Vec<_> = std::str::from_utf8(&told.out).unwrap().lines().collect();
     let [_, mints, settlements] = lines[..] else { panic!("{told:?}") };
-    assert!(mints.contains("active") && mints.ends_with("-"), "{mints}");
+    assert!(mints.contains("active") && mints.ends_with('-'), "{mints}");
     assert!(settlements.contains("Settlements (EU)") && settlements.ends_with("c1"), "{settlements}");
 
     // The list helps to write the first configuration, so no channel need be configured.

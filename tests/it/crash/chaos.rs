@@ -69,7 +69,7 @@ impl Run {
         let world = World::new(database).await;
         let mut pace = interval(TICK);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (timeliness, random) = (Timeliness::new(), random(0x0c4a05));
+        let (timeliness, random) = (Timeliness::new(), random(0x000c_4a05));
         Self { world, timeliness, random, pace, active: Vec::new(), next: Vec::new(), seen: BTreeMap::new() }
     }
 

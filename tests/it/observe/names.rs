@@ -32,7 +32,9 @@ async fn the_status_names_the_watchers_of_a_channel_and_their_networks() {
 async fn a_key_that_may_not_read_names_delivers_everything() {
     let simulator = Simulator::start(Options { events: 20, ..Options::default() }).await.unwrap();
     let key = simulator.announcement().api_key.clone();
-    [Route::Networks, Route::Watcher].into_iter().for_each(|route| simulator.deny(&key, route));
+    for route in [Route::Networks, Route::Watcher] {
+        simulator.deny(&key, route);
+    }
     let setup = Setup::reading(&simulator).with_admin();
     let mut daemon = setup.start();
     let admin = Admin::of(&mut daemon).await;

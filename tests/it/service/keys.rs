@@ -30,7 +30,9 @@ fn put(setup: &Setup, file: &str, key: &str) {
 /// Uses the first two keys, from files, and reads short pages, so that many polls are necessary.
 fn with_two_keys(simulator: &Simulator) -> Setup {
     let mut setup = Setup::reading(simulator).with_admin().with("api.page_limit", 10);
-    KEYS.iter().for_each(|key| setup.keep_secret(key));
+    for key in KEYS {
+        setup.keep_secret(key);
+    }
     let files = ["key", "next-key"];
     files.iter().zip(KEYS).for_each(|(file, key)| put(&setup, file, key));
     setup.remove("api.api_key");
@@ -115,7 +117,9 @@ async fn if_every_key_is_refused_channels_wait_and_recover_by_themselves() {
     let mut daemon = setup.start();
     let admin = Admin::of(&mut daemon).await;
     daemon.until("the backlog arrives", |_| setup.lines() == 1_200).await;
-    KEYS.iter().for_each(|key| simulator.revoke_api_key(key));
+    for key in KEYS {
+        simulator.revoke_api_key(key);
+    }
     let is_refused = |answer: &Answered| answer.status == 503 && answer.text.contains("HTTP 401");
     admin.until(&mut daemon, "/readyz", "it is not ready", is_refused).await;
     daemon.until("both keys are reported", |daemon| daemon.has_logged(LEFT)).await;

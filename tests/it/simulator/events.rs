@@ -71,9 +71,8 @@ async fn chosen_events_are_generated(version: ApiVersion) {
 
 fn expected(version: ApiVersion, spec: EventSpec) -> &'static str {
     match spec {
-        EventSpec::WithoutId | EventSpec::Displaced(_) => "verified",
         EventSpec::Honest(kind) | EventSpec::Late(kind) if !version.kind(kind).is_signed() => "unsigned",
-        EventSpec::Honest(_) => "verified",
+        EventSpec::Honest(_) | EventSpec::WithoutId | EventSpec::Displaced(_) => "verified",
         EventSpec::Late(_) => "pending",
         EventSpec::Malformed => "malformed",
         EventSpec::Forged(tampering) => match tampering {

@@ -89,7 +89,7 @@ fn offset_of(first: Result<FirstEvent, ApiError>) -> Option<i64> {
     match first.unwrap() {
         FirstEvent::Found { key, .. } => Some(key.offset.get()),
         FirstEvent::NotYet { .. } => None,
-        inexact => panic!("{inexact}"),
+        inexact @ FirstEvent::AtLeast(_) => panic!("{inexact}"),
     }
 }
 

@@ -205,15 +205,16 @@ fn advised(error: &ApiError, account: &AccountName) -> String {
         ApiError::RateLimited { .. } => {
             "; try again later, and check whether another program uses the same key".to_owned()
         }
-        // The message of this error already contains advice.
-        ApiError::Refused(ErrorResponse { status: 401 | 403, .. }) => String::new(),
+        // The messages of 401 and 403 already contain advice.
+        ApiError::Refused(ErrorResponse { status: 401 | 403, .. })
+        | ApiError::NotFound(_)
+        | ApiError::TooLong { .. } => String::new(),
         ApiError::Refused(_) => format!("; check {account}.base_url, or ask the service's operator"),
         // A message that ends with a question already names the likely cause.
         ApiError::Malformed(answer) if answer.0.ends_with('?') => String::new(),
         ApiError::Transient { .. } | ApiError::Malformed(_) => {
             format!("; check {account}.base_url and the network in between")
         }
-        ApiError::NotFound(_) | ApiError::TooLong { .. } => String::new(),
     };
     match http::explained(error) {
         Some(explained) => format!("the service could not be reached: {explained}"),

@@ -116,14 +116,14 @@ mod tests {
     }
 
     fn choices(names: &[Option<&str>]) -> Choices {
-        let channel = |(number, name): (u128, &Option<&str>)| ListedChannel {
+        let channel = |(number, name): (u128, Option<&str>)| ListedChannel {
             channel_id: Uuid::from_u128(number),
             name: name.map(str::to_owned),
             description: None,
             status: Some("active".to_owned()),
             created_at: None,
         };
-        Choices::of((1..).zip(names).map(channel).collect())
+        Choices::of((1..).zip(names.iter().copied()).map(channel).collect())
     }
 
     #[test]

@@ -140,11 +140,11 @@ async fn retention_deletes_the_operations_that_changed_before_the_oldest_remaini
 async fn retention_keeps_the_status_of_an_operation_while_one_of_its_rows_remains() {
     let mut place = place();
     place.settings.keep_for = Some(Duration::from_secs(60 * 60));
-    let [gone, kept] = [1, 2].map(|number| uuid::Uuid::from_u128(number).to_string());
+    let [gone, kept] = ["1", "2"];
     // The lower step arrives late, so it is written after the status.
-    let late = record_of_operation(3, &kept, "sent", "");
+    let late = record_of_operation(3, kept, "sent", "");
     let messages =
-        [record_of_operation(1, &gone, "sent", ""), record_of_operation(2, &kept, "reverted", ""), late.clone()];
+        [record_of_operation(1, gone, "sent", ""), record_of_operation(2, kept, "reverted", ""), late.clone()];
     deliver(&place.sink(), &channel(1), &messages).await.unwrap();
     let aged = "update \"order\" set delivered = '2020-01-01T00:00:0' || event_offset || '.000Z' where event_offset < 3; \
                 update order_operations set delivered = '2020-01-01T00:00:01.000Z'";
@@ -153,5 +153,5 @@ async fn retention_keeps_the_status_of_an_operation_while_one_of_its_rows_remain
     deliver(&sink, &channel(1), &[record(&channel(1), 4)]).await.unwrap();
     until_at_most(&place, 2).await;
     deliver(&sink, &channel(1), &[late]).await.unwrap();
-    assert_eq!((place.offsets(), operations(&place)), (vec![3, 4], vec![format!("{kept} reverted 8 2 -")]));
+    assert_eq!((place.offsets(), operations(&place)), (vec![3, 4], vec!["2 reverted 8 2 -".to_owned()]));
 }

@@ -145,7 +145,9 @@ impl Fault {
     pub(super) async fn remove(self, world: &mut World) {
         match (self.target, self.held) {
             (Target::Channel(channel), Held::Offsets(offsets)) => {
-                offsets.into_iter().for_each(|offset| world.simulator.prove(channel, offset));
+                for offset in offsets {
+                    world.simulator.prove(channel, offset);
+                }
             }
             (Target::Channel(_), Held::Above(_)) => {}
             (Target::Channel(channel), _) => world.simulator.misbehave(channel, None),

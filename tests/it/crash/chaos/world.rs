@@ -230,7 +230,9 @@ fn configured(simulator: &Simulator, hooks: &[Hook], database: &Database) -> Set
     setup.remove("api.api_key");
     setup.set("api.api_key_file", setup.path("api-key").display().to_string());
     let waits = [("idle_wait", "500ms"), ("retry_wait", "200ms"), ("retry_wait_max", "1s"), ("request_timeout", "4s")];
-    waits.into_iter().for_each(|(key, value)| setup.set(&format!("api.{key}"), value));
+    for (key, value) in waits {
+        setup.set(&format!("api.{key}"), value);
+    }
     for sink in FILES {
         setup.set(&format!("sinks.{sink}.type"), "file");
         let directory = setup.path(sink);
@@ -253,7 +255,9 @@ fn configured(simulator: &Simulator, hooks: &[Hook], database: &Database) -> Set
         setup.set(&format!("sinks.{sink}.url"), database.url());
         setup.set(&format!("sinks.{sink}.table"), format!("events_{}", number(sink)));
     }
-    GIVE_UP.into_iter().for_each(|sink| setup.set(&format!("sinks.{sink}.give_up_after"), "2s"));
+    for sink in GIVE_UP {
+        setup.set(&format!("sinks.{sink}.give_up_after"), "2s");
+    }
     for channel in 0..CHANNELS {
         let its: Vec<_> = sinks().filter(|sink| has_sink(channel, sink)).collect();
         setup.set(&format!("channels.c{channel}.sinks"), its);
