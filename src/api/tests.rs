@@ -220,7 +220,7 @@ async fn the_status_decides_and_a_404_needs_the_envelope() {
             (302, "malformed", "malformed", "malformed"),
         ] {
             let server = answering(status, body).await;
-            // After a 429, a client pauses.
+            // After a 429, a client pauses. Each request has a client of its own, so none waits.
             let client = || server.client();
             let kinds = [
                 client().poll(channel(), None, 200).await.unwrap_err().kind(),
