@@ -70,7 +70,8 @@ async fn hanging_requests_and_slow_clients_that_take_all_descriptors_stop_nothin
         .with_admin()
         .with_webhook("hook", &receiver)
         .with("sinks.hook.concurrency", 16)
-        .with("sinks.hook.timeout", "3s");
+        .with("sinks.hook.timeout", "3s")
+        .with("sinks.hook.retry_wait_max", "2s");
     // Too few for up to 128 requests that hang.
     let mut daemon = setup.start_after("ulimit -n 64");
     let admin = Admin::of(&mut daemon).await;

@@ -37,6 +37,9 @@ enum Target {
 /// Text in each request that writes to the state or to a table of events: clients send the statement each time.
 const COMMITS: [&[u8]; 2] = [b"set version = given.version", b"from lane, unnest("];
 
+/// The beginning of PostgreSQL's message `CancelRequest`: its length and its code.
+const CANCEL_REQUEST: [u8; 8] = [0, 0, 0, 16, 4, 210, 22, 46];
+
 /// A running relay.
 pub(crate) struct Relay {
     address: SocketAddr,
@@ -161,7 +164,8 @@ impl Relay {
         self.state.withheld.load(Ordering::Relaxed)
     }
 
-    /// Holds the next request that contains these bytes, and all later requests on its connection.
+    /// Holds the next request that contains these bytes, and all later requests on its connection. Later requests to cancel a
+    /// statement are lost, because one of them could cancel the held request when that is delivered.
     pub(crate) fn holds_next(&self, bytes: &[u8]) {
         *self.state.late() = Late::Awaited(bytes.to_owned());
     }
@@ -236,6 +240,9 @@ async fn relay(client: TcpStream, server: impl AsyncRead + AsyncWrite, state: &S
                 state.held.fetch_add(commits, Ordering::Relaxed);
                 state.withheld.fetch_add(1, Ordering::Relaxed);
                 held(&[Line::Silent]).await;
+            }
+            if bytes.starts_with(&CANCEL_REQUEST) && !matches!(*state.late(), Late::None) {
+                return;
             }
             let is_awaited = state.is_awaited(&bytes[..count]);
             if is_awaited {
