@@ -214,8 +214,9 @@ impl Lane {
             self.shared.late.insert([key]);
             return Ok(());
         }
+        let proved = self.proof_of_late(record);
         if !self.settings.takes(record) {
-            self.settle(key, Some(record), None).await?;
+            self.settle(key, proved, None).await?;
             self.excluded(self.settings.misses_confidence(record).into());
             return Ok(());
         }
@@ -242,7 +243,8 @@ impl Lane {
         let (sink, at) = (self.identity.sink.clone(), self.shared.channel.parts.machine.time());
         let delivery = LateDelivery { offset, sink, at, is_asked_for: *cause == Cause::Operator };
         self.shared.channel.handle.board().late.note(delivery);
-        self.settle(key, Some(record), None).await?;
+        // The sink may have turned out to have the event, which settled it without its proof.
+        self.settle(key, proved, None).await?;
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         let offset = offset.get();
         match cause {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ledger::testing::Write;
+
 use super::history::{
     Damage, End, Event, EventKind, Fault, Forgery, History, Paused, Reload, ReplayPlan, Restored, Run, SinkPlan,
     SinkTrouble,
@@ -308,4 +310,19 @@ fn a_replay_that_crashes_anywhere_delivers_each_event_again() {
             assert!((160..=162).contains(&totals.deliveries), "{totals}");
         }
     }
+}
+
+/// The defect: after a refusal, the sink turned out to have a replayed event. The proof of the event was then recorded again, as the
+/// newest proof.
+#[test]
+fn the_proof_of_a_replayed_event_is_remembered_once() {
+    passes(History {
+        events: events(12),
+        page: 3,
+        proof_timeout: 30,
+        sinks: vec![SinkPlan { keeps: true, troubles: vec![(6, SinkTrouble::Refuses(1))], ..SinkPlan::plain() }],
+        runs: vec![Run { step: 1, ends: End::WriteFails(Write::Unavailable) }],
+        replays: vec![ReplayPlan { run: 1, sink: 0, from: 0, to: 3 }],
+        ..History::plain()
+    });
 }

@@ -286,19 +286,24 @@ impl Lane {
     pub(super) async fn settle(
         &mut self,
         key: EventKey,
-        record: Option<&Record>,
+        proved: Option<Proof>,
         letter: Option<DeadLetter>,
     ) -> Result<(), ChannelError> {
         let sink = &self.identity.sink;
         let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
-        // The ledger remembers the newest proofs, and the proof of a replayed event is old.
-        let is_replayed = self.shared.look(|ledger| ledger.late().get(&key).is_some_and(|late| late.replayed));
-        let proved = record.filter(|_| !is_replayed).and_then(proof).map(Change::DeliveredLate);
         let settled = Change::Settle { sink: sink.clone(), key };
-        let changes = [settled].into_iter().chain(given_up).chain(proved).chain(self.confirm());
-        self.shared.commit(changes.collect()).await?;
+        let changes = [settled].into_iter().chain(given_up).chain(proved.map(Change::DeliveredLate));
+        self.shared.commit(changes.chain(self.confirm()).collect()).await?;
         self.shared.channel.handle.board().lane_offers(&self.settings.name, None);
         Ok(())
+    }
+
+    /// Returns the proof that the ledger remembers when a late event is settled. The ledger remembers the newest proofs, and the
+    /// proof of a replayed event is old. Must be called before the event is settled for the first time.
+    pub(super) fn proof_of_late(&self, record: &Record) -> Option<Proof> {
+        let key = record.event_key();
+        let is_replayed = self.shared.look(|ledger| ledger.late().get(&key).is_some_and(|late| late.replayed));
+        proof(record).filter(|_| !is_replayed)
     }
 }
 
