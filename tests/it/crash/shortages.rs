@@ -110,7 +110,13 @@ async fn a_file_that_reaches_the_limit_of_its_size_is_like_a_full_disk() {
     };
     let mut daemon = setup.start();
     daemon.until("the first events arrive", |_| setup.lines() == 20 && rows() == 20).await;
-    daemon.until_logged("batch recorded").await;
+    // The state must not be written after the limit is set.
+    let is_recorded = |daemon: &Daemon, sink: &str| {
+        daemon.log().lines("batch recorded").iter().any(|line| line["sink"] == sink && line["offset"] == 20)
+    };
+    daemon
+        .until("both lanes have recorded", |daemon| ["file", "table"].iter().all(|sink| is_recorded(daemon, sink)))
+        .await;
 
     limit(&daemon, Resource::Fsize, Some(std::fs::metadata(setup.path("events.jsonl")).unwrap().len() + 1));
     simulator.publish(0, 5);
