@@ -18,7 +18,8 @@ use crate::state::State;
 use operator::server::{Bounds, Peer};
 
 /// Limits for the console's clients, which are one person's browsers. A client can take a long time to read an export.
-pub(crate) const BOUNDS: Bounds = Bounds { clients: 64, body: 64 * 1024, each_step: Duration::from_secs(60) };
+pub(crate) const BOUNDS: Bounds =
+    Bounds { clients: 64, body: 64 * 1024, each_step: Duration::from_secs(60), ends_with_client: false };
 
 /// How long an invitation address for another browser stays valid.
 const INVITED: Duration = Duration::from_secs(10 * 60);

@@ -32,7 +32,8 @@ use super::router::{self, Sources};
 use super::server::{self, Bounds};
 
 /// No request needs a body, so the limit is small.
-const BOUNDS: Bounds = Bounds { clients: 64, body: 16 * 1024, each_step: Duration::from_secs(5) };
+const BOUNDS: Bounds =
+    Bounds { clients: 64, body: 16 * 1024, each_step: Duration::from_secs(5), ends_with_client: false };
 
 /// How many connections can wait to be accepted. A client that finds the queue full retries only after a second.
 const BACKLOG: u32 = 4096;

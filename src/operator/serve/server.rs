@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! * **One request per connection,** and a bound for each part of the request: see [`Bounds`].
-//! * **A client that leaves cancels nothing.** A request that was read completely is carried out.
+//! * **A client that leaves cancels nothing,** unless [`Bounds::ends_with_client`] is set. A request that was read completely is
+//!   carried out.
 //! * **Served without a free descriptor.** If the process has no free descriptor, the next client gets one that is kept for it, so
 //!   that probes and `status` are answered.
 
@@ -61,6 +62,9 @@ pub struct Bounds {
     /// How long a client can take for each step: to send the request's head, to send the body, and to read each part of the
     /// answer. Each part of an answer that is streamed must also be ready within this time.
     pub each_step: Duration,
+    /// Whether a request ends when its client closes the connection. Requests that only wait and read then free their connection at
+    /// once.
+    pub ends_with_client: bool,
 }
 
 /// A connection of a client.
@@ -86,6 +90,11 @@ impl Connection for UnixStream {
 pub struct Peer(pub Option<SocketAddr>);
 
 impl Bounds {
+    /// The number of simultaneous connections that this process serves.
+    pub fn clients_now(&self) -> usize {
+        self.clients_within(DescriptorLimits::now().map_or(u64::MAX, |limits| limits.soft))
+    }
+
     /// The number of simultaneous connections if the process may have this number of descriptors open.
     fn clients_within(&self, descriptors: u64) -> usize {
         let share = usize::try_from(descriptors / SHARE_OF_DESCRIPTORS).unwrap_or(usize::MAX);
@@ -101,7 +110,7 @@ pub async fn serve<C: Connection>(
 ) -> Infallible {
     let (mut clients, mut idle) = (JoinSet::new(), VecDeque::new());
     let mut spare = spare_descriptor();
-    let most = bounds.clients_within(DescriptorLimits::now().map_or(u64::MAX, |limits| limits.soft));
+    let most = bounds.clients_now();
     loop {
         tokio::select! {
             accepted = accept() => match accepted {
@@ -123,7 +132,7 @@ pub async fn serve<C: Connection>(
                 Err(error) if Shortage::of(&error) == Some(Shortage::Descriptors) && spare.take().is_some() => {}
                 Err(error) => {
                     let advice = Shortage::of(&error).map_or("", Shortage::advice).trim_start_matches("; ");
-                    warn!(%error, advice, "a connection of an operator could not be accepted");
+                    warn!(%error, advice, "a connection of a client could not be accepted");
                     sleep(ACCEPT_AGAIN).await;
                     spare = spare.or_else(spare_descriptor);
                 }
@@ -168,7 +177,7 @@ async fn serve_client(client: impl Connection, router: Router, bounds: Bounds, a
         .header_read_timeout(bounds.each_step)
         .max_buf_size(MAX_HEAD)
         .keep_alive(false)
-        .half_close(true)
+        .half_close(!bounds.ends_with_client)
         .serve_connection(
             TokioIo::new(client),
             service_fn(async |mut request: Request<Incoming>| {
@@ -179,9 +188,9 @@ async fn serve_client(client: impl Connection, router: Router, bounds: Bounds, a
         );
     tokio::select! {
         ended = connection => if let Err(error) = ended {
-            debug!(%error, "a connection of an operator failed");
+            debug!(%error, "a connection of a client failed");
         },
-        () = no_progress(progress.subscribe(), bounds.each_step) => debug!("an operator's client did not read the answer in time"),
+        () = no_progress(progress.subscribe(), bounds.each_step) => debug!("a client did not read its answer in time"),
     }
 }
 

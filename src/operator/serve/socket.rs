@@ -39,7 +39,8 @@ const CLOSED: &str = ".control";
 /// The maximum length of a path in a socket address, without its terminating zero.
 const MAX_PATH: usize = 107;
 
-const BOUNDS: Bounds = Bounds { clients: 16, body: 1024 * 1024, each_step: Duration::from_secs(10) };
+const BOUNDS: Bounds =
+    Bounds { clients: 16, body: 1024 * 1024, each_step: Duration::from_secs(10), ends_with_client: false };
 
 /// A listening socket. Dropping it removes its file.
 #[derive(Debug)]
@@ -55,18 +56,7 @@ impl Socket {
     /// If the socket cannot be created.
     pub fn listen(directory: &Path) -> io::Result<Self> {
         let path = Self::path_in(directory)?;
-        // Only the owner can enter this directory, so no other user can connect before the mode of the socket is set.
-        let closed = directory.join(CLOSED);
-        match std::fs::remove_dir_all(&closed) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        DirBuilder::new().mode(0o700).create(&closed)?;
-        let unnamed = closed.join("s");
-        let listener = UnixListener::bind(&unnamed)?;
-        std::fs::set_permissions(&unnamed, Permissions::from_mode(0o600))?;
-        std::fs::rename(&unnamed, &path)?;
-        std::fs::remove_dir(&closed)?;
+        let listener = bind_private(&path, &directory.join(CLOSED))?;
         Ok(Self { listener, path })
     }
 
@@ -88,6 +78,26 @@ impl Socket {
         let accept = async || self.listener.accept().await.map(|(client, _)| client);
         server::serve(accept, router::complete(sources), BOUNDS).await
     }
+}
+
+/// Listens on a socket to which only its owner can connect. Replaces a file that has its path. The directory `closed` exists only
+/// while this function runs, or if the process was killed meanwhile.
+///
+/// # Errors
+/// If the socket cannot be created.
+pub fn bind_private(path: &Path, closed: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_dir_all(closed) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // Only the owner can enter this directory, so no other user can connect before the mode of the socket is set.
+    DirBuilder::new().mode(0o700).create(closed)?;
+    let unnamed = closed.join("s");
+    let listener = UnixListener::bind(&unnamed)?;
+    std::fs::set_permissions(&unnamed, Permissions::from_mode(0o600))?;
+    std::fs::rename(&unnamed, path)?;
+    std::fs::remove_dir(closed)?;
+    Ok(listener)
 }
 
 impl Drop for Socket {

@@ -11,7 +11,7 @@ use tokio::time::Sleep;
 
 use super::*;
 
-const BOUNDS: Bounds = Bounds { clients: 1, body: 10, each_step: Duration::from_millis(200) };
+const BOUNDS: Bounds = Bounds { clients: 1, body: 10, each_step: Duration::from_millis(200), ends_with_client: false };
 
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
@@ -28,6 +28,10 @@ struct Client {
 
 /// Runs a test against a server.
 async fn served(test: impl AsyncFnOnce(Client)) {
+    served_within(BOUNDS, test).await;
+}
+
+async fn served_within(bounds: Bounds, test: impl AsyncFnOnce(Client)) {
     let directory = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(directory.path().join("s")).unwrap();
     let worked = Arc::new(Notify::new());
@@ -39,11 +43,12 @@ async fn served(test: impl AsyncFnOnce(Client)) {
     };
     let answer = async |Path(size): Path<usize>| vec![b'x'; size];
     let router = Router::new().route("/work", post(work)).route("/answer/{size}", post(answer));
+    let router = router.route("/wait", post(pending::<()>));
     let router =
         router.route("/parts", post(async || Body::new(Parts { left: PARTS, next: Box::pin(sleep(Duration::ZERO)) })));
     let accept = async || listener.accept().await.map(|(client, _)| client);
     tokio::select! {
-        never = serve(accept, router, BOUNDS) => match never {},
+        never = serve(accept, router, bounds) => match never {},
         () = test(Client { directory, worked }) => {}
     }
 }
@@ -136,6 +141,17 @@ async fn a_request_is_executed_although_its_client_has_left() {
     served(async |client| {
         drop(client.connect(&request("/work", 0)).await);
         timeout(MAX_WAIT, client.worked.notified()).await.expect("the request is carried out");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_can_end_with_its_client() {
+    served_within(Bounds { ends_with_client: true, ..BOUNDS }, async |client| {
+        drop(client.connect(&request("/wait", 0)).await);
+        // Only one connection is served at a time, and `/wait` never answers.
+        let next = timeout(MAX_WAIT, client.ask(&request("/answer/1", 0))).await.expect("the request before it ends");
+        assert!(next.starts_with("HTTP/1.1 200 "), "{next}");
     })
     .await;
 }
