@@ -17,7 +17,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, SignatureScheme};
+use rustls::{RootCertStore, ServerConfig, SignatureScheme};
 
 use crate::secret::Secret;
 
@@ -98,6 +98,18 @@ impl Identity {
             _ => "PRIVATE KEY",
         };
         Secret::new(encoded(label, self.key.secret_der()))
+    }
+
+    /// The settings of a server with this certificate, for HTTP/1.1. Clients need no certificate.
+    ///
+    /// # Errors
+    /// If the certificate cannot be used.
+    pub fn server(&self) -> Result<ServerConfig, rustls::Error> {
+        let server = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+        let server = server.with_safe_default_protocol_versions()?.with_no_client_auth();
+        let mut server = server.with_single_cert(self.chain.clone(), self.key.clone_key())?;
+        server.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(server)
     }
 
     pub(super) fn certified(&self) -> Result<CertifiedKey, rustls::Error> {
