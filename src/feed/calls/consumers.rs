@@ -1,0 +1,125 @@
+//! The calls for clients whose position the feed keeps: a lease of the next events, and the commit after they were processed.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::access::Visitor;
+use crate::calls::answer;
+use crate::calls::parameters::{Names, Parameters, names};
+use crate::problem::{Problem, ProblemKind};
+use crate::settings::FeedChannel;
+use crate::state::limits::ReservedMemory;
+use crate::state::{FeedState, Page, check_records, size};
+use crate::table::{Committed, Leased};
+
+/// The largest body of a commit, in bytes.
+const MAX_COMMIT: usize = 4 << 10;
+
+/// `POST /v1/consumers/{consumer}/{channel}/lease`
+pub(super) async fn lease(
+    State(state): State<Arc<FeedState>>,
+    Extension(visitor): Extension<Visitor>,
+    path: Names<(String, String)>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (consumer, channel) = consumer_and_channel(&state, visitor, names(path)?)?;
+    let Parameters { limit, wait, .. } = Parameters::read(request.uri().query(), &["limit", "wait"])?;
+    // Without the request, nothing but the events uses memory during a long wait.
+    drop(request);
+    let (deadline, mut changes) = (Instant::now() + wait, state.table.changes());
+    changes.mark_unchanged();
+    loop {
+        let settings = state.settings();
+        visitor.channel(&settings, &channel.name)?;
+        let max_bytes = state.memory.max_page();
+        let memory = state.reserve(visitor, max_bytes).await?;
+        let leased = state.table.lease(&consumer, channel.id, limit, max_bytes, settings.lease);
+        let leased = state.of_table(leased).await?;
+        if !matches!(leased, Leased::Nothing) {
+            return answer(&consumer, &channel, leased, memory);
+        }
+        drop((memory, settings));
+        if !state.changed(&mut changes, deadline).await {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        changes.mark_unchanged();
+    }
+}
+
+fn answer(
+    consumer: &str,
+    channel: &FeedChannel,
+    leased: Leased,
+    mut memory: ReservedMemory,
+) -> Result<Response, Problem> {
+    match leased {
+        Leased::Events { lease, expires_in, events } => {
+            check_records(&events).map_err(|error| Problem::of_table(&error))?;
+            memory.shrink_to(size(&events));
+            let first = format!("\"lease\":{},\"expires_in\":{},", json!(lease), expires_in.as_secs());
+            Ok(answer::events(&first, Page { events, memory }, ""))
+        }
+        Leased::Nothing => Ok(StatusCode::NO_CONTENT.into_response()),
+        Leased::Held => {
+            let detail = "another lease of this consumer and channel is valid: commit it, or wait until it expires";
+            Err(Problem::new(ProblemKind::Leased, detail))
+        }
+        Leased::Gone { oldest } => {
+            let channel = &*channel.name;
+            warn!(consumer, channel, oldest, "the events after the cursor of a consumer were deleted");
+            Err(Problem::gone(oldest))
+        }
+    }
+}
+
+/// The body of a commit.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Commit {
+    lease: String,
+    through: i64,
+}
+
+/// `POST /v1/consumers/{consumer}/{channel}/commit`
+pub(super) async fn commit(
+    State(state): State<Arc<FeedState>>,
+    Extension(visitor): Extension<Visitor>,
+    path: Names<(String, String)>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (consumer, channel) = consumer_and_channel(&state, visitor, names(path)?)?;
+    Parameters::read(request.uri().query(), &[])?;
+    let too_large = |_| Problem::new(ProblemKind::TooLarge, format!("the body has more than {MAX_COMMIT} bytes"));
+    let body = to_bytes(request.into_body(), MAX_COMMIT).await.map_err(too_large)?;
+    let malformed = |_| Problem::invalid("the body must be a JSON object such as {\"lease\":\"…\",\"through\":7}");
+    let Commit { lease, through } = serde_json::from_slice(&body).map_err(malformed)?;
+    match state.of_table(state.table.commit(&consumer, channel.id, &lease, through)).await? {
+        Committed::Moved => Ok(StatusCode::NO_CONTENT.into_response()),
+        Committed::NotHeld => {
+            let detail = "the cursor was not moved: another client may have processed the events; request a new lease";
+            Err(Problem::new(ProblemKind::NotLeased, detail))
+        }
+        Committed::Beyond => Err(Problem::invalid("through must be the position of one of the leased events")),
+    }
+}
+
+/// The names in the path, if the client may use both.
+fn consumer_and_channel(
+    state: &FeedState,
+    visitor: Visitor,
+    (consumer, channel): (String, String),
+) -> Result<(Arc<str>, FeedChannel), Problem> {
+    let settings = state.settings();
+    let consumer = visitor.acts_as(&settings, &consumer)?;
+    let channel = visitor.channel(&settings, &channel)?.clone();
+    Ok((consumer, channel))
+}

@@ -1,0 +1,34 @@
+//! `GET /v1/channels/{name}/events`: the events after a position, for clients that keep their position themselves.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use tokio::time::Instant;
+
+use crate::access::Visitor;
+use crate::calls::answer;
+use crate::calls::parameters::{Names, Parameters, names};
+use crate::problem::Problem;
+use crate::state::{FeedState, PageRequest};
+
+pub(super) async fn events(
+    State(state): State<Arc<FeedState>>,
+    Extension(visitor): Extension<Visitor>,
+    name: Names<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let channel = visitor.channel(&state.settings(), &names(name)?)?.clone();
+    let Parameters { after, limit, wait } = Parameters::read(request.uri().query(), &["after", "limit", "wait"])?;
+    // Without the request, nothing but the events uses memory during a long wait.
+    drop(request);
+    let after = match after {
+        Some(after) => after,
+        None => state.before_oldest(&channel).await?,
+    };
+    let request = PageRequest { visitor, channel, after, limit, max_bytes: state.memory.max_page() };
+    let page = state.page_before(&request, Instant::now() + wait).await.inspect_err(|problem| request.note(problem))?;
+    let next = page.events.last().map_or(after, |event| event.position);
+    Ok(answer::events("", page, &format!(",\"next\":{next}")))
+}

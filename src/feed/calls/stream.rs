@@ -1,0 +1,130 @@
+//! `GET /v1/channels/{name}/stream`: the events after a position as server-sent events, without an end.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::access::Visitor;
+use crate::calls::answer::{problem_message, write_message};
+use crate::calls::parameters::{Names, Parameters, names, position};
+use crate::problem::Problem;
+use crate::state::{FeedState, Page, PageRequest};
+
+/// The largest number of events that are read at once.
+const LIMIT: usize = 1_000;
+
+/// The largest size of the events that are read at once, in bytes.
+const MAX_BYTES: usize = 256 << 10;
+
+/// The time between two comments while no event arrives. It is shorter than the time in which the server expects a part of an
+/// answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// The first message: a client that is disconnected connects again after a second.
+const BEGIN: &str = "retry: 1000\n\n";
+
+const COMMENT: &str = ":\n\n";
+
+pub(super) async fn stream(
+    State(state): State<Arc<FeedState>>,
+    Extension(visitor): Extension<Visitor>,
+    name: Names<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let channel = visitor.channel(&state.settings(), &names(name)?)?.clone();
+    let given = Parameters::read(request.uri().query(), &["after"])?.after;
+    let after = match last_event_id(request.headers())?.or(given) {
+        Some(after) => after,
+        None => state.before_oldest(&channel).await?,
+    };
+    let request = PageRequest { visitor, channel, after, limit: LIMIT, max_bytes: MAX_BYTES };
+    let changes = state.table.changes();
+    // A problem with the first page is the answer. Later problems are messages of the stream.
+    let page = state.page(&request).await.inspect_err(|problem| request.note(problem))?;
+    let events = EventStream { state, request, changes, part: StreamPart::Begin, page: Some(page) };
+    let parts =
+        stream::unfold(events, |mut events| async move { Some((Ok::<_, io::Error>(events.next().await?), events)) });
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(parts)).into_response())
+}
+
+/// The position at which a client resumes: the id of the last event that it received.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
+    let mut values = headers.get_all("last-event-id").iter();
+    match (values.next(), values.next()) {
+        // A client that has received no event may send an empty id.
+        (None, _) => Ok(None),
+        (Some(value), None) if value.is_empty() => Ok(None),
+        (Some(value), None) => position("Last-Event-ID", value.to_str().unwrap_or_default()).map(Some),
+        _ => Err(Problem::invalid("Last-Event-ID is given more than once")),
+    }
+}
+
+struct EventStream {
+    state: Arc<FeedState>,
+    request: PageRequest,
+    changes: watch::Receiver<u64>,
+    part: StreamPart,
+    /// The events that are sent next or were sent last. Their memory is freed when the client has read them.
+    page: Option<Page>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StreamPart {
+    Begin,
+    Events,
+    End,
+}
+
+impl EventStream {
+    /// Returns the next part of the stream. `None` at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        match self.part {
+            StreamPart::Begin => {
+                self.part = StreamPart::Events;
+                Some((BEGIN.to_owned() + &self.messages()).into())
+            }
+            StreamPart::Events if self.state.stop.is_cancelled() => None,
+            StreamPart::Events => Some(self.more().await.unwrap_or_else(|problem| {
+                self.request.note(&problem);
+                self.part = StreamPart::End;
+                problem_message(&problem.json()).into()
+            })),
+            StreamPart::End => None,
+        }
+    }
+
+    /// Waits for events, and returns their messages. Returns a comment if none arrives for a while.
+    async fn more(&mut self) -> Result<Bytes, Problem> {
+        let had_events = self.page.take().is_some_and(|page| !page.events.is_empty());
+        let is_due = had_events || {
+            let deadline = Instant::now() + KEEP_ALIVE;
+            self.state.wait(&self.request, &mut self.changes, deadline).await?
+        };
+        if is_due {
+            self.request.visitor.channel(&self.state.settings(), &self.request.channel.name)?;
+            self.page = Some(self.state.page(&self.request).await?);
+        }
+        let messages = self.messages();
+        Ok(if messages.is_empty() { Bytes::from_static(COMMENT.as_bytes()) } else { messages.into() })
+    }
+
+    /// The messages of the page.
+    fn messages(&mut self) -> String {
+        let mut text = String::new();
+        for event in self.page.iter().flat_map(|page| &page.events) {
+            write_message(&mut text, event);
+            self.request.after = event.position;
+        }
+        text
+    }
+}

@@ -1,0 +1,188 @@
+//! Listens for clients of the feed, on TCP or on a Unix socket, with or without TLS.
+//!
+//! # Invariants
+//!
+//! * **Bounded:** see [`BOUNDS`].
+//! * **One request per connection.** A proxy in front of the feed and the feed can therefore never disagree about where a request
+//!   ends and the next one begins.
+//! * **A handshake delays no other client.** It is a part of the connection's first reading, and has the same time limit.
+
+use std::convert::Infallible;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info};
+
+use net::Chain;
+use net::http::Identity;
+use operator::server::{self, Bounds};
+
+mod stream;
+
+use crate::calls;
+use crate::settings::{FeedSettings, Listen};
+use crate::state::FeedState;
+use crate::state::limits::AnswerMemory;
+use crate::state::positions::Positions;
+use crate::table::FeedTable;
+
+use stream::ClientStream;
+
+/// The limits for clients. The settings limit the requests further.
+pub(crate) const BOUNDS: Bounds =
+    Bounds { clients: 4096, body: 16 << 10, each_step: Duration::from_secs(15), ends_with_client: true };
+
+/// Connections beyond the largest number of requests. Their clients are told that the feed is busy.
+const REFUSED_CLIENTS: usize = 16;
+
+/// The directory in which the socket is created before it gets its name.
+const CLOSED: &str = ".feed";
+
+/// A listener that does not serve yet.
+#[derive(Debug)]
+pub struct FeedListener {
+    socket: Socket,
+    _file: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// The file of a Unix socket. It is removed when this value is dropped.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            debug!(%error, "the socket of the feed could not be removed");
+        }
+    }
+}
+
+impl FeedListener {
+    /// Listens. No client is served yet.
+    ///
+    /// # Errors
+    /// If the address or the path cannot be used, for example because another process uses it.
+    pub async fn bind(listen: &Listen) -> io::Result<Self> {
+        match listen {
+            Listen::Tcp(address) => Ok(Self { socket: Socket::Tcp(TcpListener::bind(address).await?), _file: None }),
+            Listen::Unix(path) => {
+                let socket = Socket::Unix(bind_socket(path)?);
+                Ok(Self { socket, _file: Some(SocketFile(path.clone())) })
+            }
+        }
+    }
+
+    /// The address, if the listener has one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    async fn accept(&self, tls: &mut Tls) -> io::Result<ClientStream> {
+        Ok(match &self.socket {
+            Socket::Tcp(listener) => {
+                let (client, peer) = listener.accept().await?;
+                // A small answer is sent at once. If this cannot be set, answers are only slower.
+                let _ = client.set_nodelay(true);
+                ClientStream::tcp(client, peer, tls.acceptor())
+            }
+            Socket::Unix(listener) => ClientStream::unix(listener.accept().await?.0),
+        })
+    }
+}
+
+/// Listens on a socket with mode 0600. Replaces a socket on which no process listens any more, and no other file.
+fn bind_socket(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(io::Error::new(ErrorKind::AlreadyExists, "the path belongs to a file that is not a socket"));
+        }
+        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => return Err(ErrorKind::AddrInUse.into()),
+        _ => {}
+    }
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    operator::bind_private(path, &directory.join(CLOSED))
+}
+
+/// Serves the events of a table until it is dropped. `memory` is the limit for the events of all answers, in bytes. New settings are
+/// used from the next request on. After `stop` was canceled, requests do not wait any more, and new requests are refused.
+///
+/// # Cancellation
+///
+/// Can be dropped at any point. Answers that were not sent completely are cut off.
+pub async fn serve(
+    listener: FeedListener,
+    memory: usize,
+    settings: watch::Receiver<Arc<FeedSettings>>,
+    table: Arc<dyn FeedTable>,
+    stop: CancellationToken,
+) -> Infallible {
+    serve_within(BOUNDS, listener, memory, settings, table, stop).await
+}
+
+pub(crate) async fn serve_within(
+    bounds: Bounds,
+    listener: FeedListener,
+    memory: usize,
+    settings: watch::Receiver<Arc<FeedSettings>>,
+    table: Arc<dyn FeedTable>,
+    stop: CancellationToken,
+) -> Infallible {
+    let state = FeedState {
+        settings: settings.clone(),
+        positions: Positions::new(table.clone()),
+        table,
+        requests: Arc::default(),
+        memory: AnswerMemory::new(memory),
+        most_requests: bounds.clients_now().saturating_sub(REFUSED_CLIENTS).max(1),
+        stop,
+        is_local: matches!(listener.socket, Socket::Unix(_)),
+    };
+    info!(address = ?listener.address(), "the feed is served");
+    let mut tls = Tls { settings, identity: None, acceptor: None };
+    let accept = async || listener.accept(&mut tls).await;
+    server::serve(accept, calls::router(Arc::new(state)), bounds).await
+}
+
+/// The TLS settings in force.
+struct Tls {
+    settings: watch::Receiver<Arc<FeedSettings>>,
+    /// The certificate of the acceptor.
+    identity: Option<Identity>,
+    acceptor: Option<TlsAcceptor>,
+}
+
+impl Tls {
+    /// The acceptor for the next connection. `None` for plain HTTP.
+    fn acceptor(&mut self) -> Option<&TlsAcceptor> {
+        let settings = self.settings.borrow_and_update();
+        if settings.identity != self.identity {
+            match settings.identity.as_ref().map(Identity::server).transpose() {
+                Ok(server) => self.acceptor = server.map(|server| Arc::new(server).into()),
+                // The certificate was checked when it was read, so this is a defect. The acceptor stays: tokens are not sent in plain.
+                Err(error) => {
+                    error!(error = %Chain(&error), "the certificate of the feed cannot be used: the previous one stays")
+                }
+            }
+            self.identity.clone_from(&settings.identity);
+        }
+        drop(settings);
+        self.acceptor.as_ref()
+    }
+}

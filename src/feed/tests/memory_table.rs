@@ -1,0 +1,181 @@
+//! A table in memory. Leases expire only when a test says so.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::table::{Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased};
+use net::tasks::lock;
+
+pub(crate) struct MemoryTable {
+    rows: Mutex<BTreeMap<Uuid, Channel>>,
+    cursors: Mutex<BTreeMap<(String, Uuid), Cursor>>,
+    changes: watch::Sender<u64>,
+    newest_queries: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Channel {
+    newest: i64,
+    rows: BTreeMap<i64, Box<str>>,
+}
+
+#[derive(Default)]
+struct Cursor {
+    through: i64,
+    lease: Option<(String, i64)>,
+    leases: usize,
+}
+
+impl Default for MemoryTable {
+    fn default() -> Self {
+        let changes = watch::Sender::new(0);
+        Self { rows: Mutex::default(), cursors: Mutex::default(), changes, newest_queries: AtomicUsize::default() }
+    }
+}
+
+impl MemoryTable {
+    /// Writes this number of rows, and wakes the requests that wait.
+    pub(crate) fn deliver(&self, channel: Uuid, events: i64) {
+        self.deliver_quietly(channel, events);
+        self.changes.send_modify(|change| *change += 1);
+    }
+
+    /// Writes this number of rows, and wakes no request.
+    pub(crate) fn deliver_quietly(&self, channel: Uuid, events: i64) {
+        for _ in 0..events {
+            let position = lock(&self.rows).entry(channel).or_default().newest + 1;
+            self.write(channel, &format!("{{\"event_id\":\"e{position}\"}}"));
+        }
+    }
+
+    /// Writes a row with this record, and wakes the requests that wait.
+    pub(crate) fn deliver_record(&self, channel: Uuid, record: &str) {
+        self.write(channel, record);
+        self.changes.send_modify(|change| *change += 1);
+    }
+
+    fn write(&self, channel: Uuid, record: &str) {
+        let mut channels = lock(&self.rows);
+        let channel = channels.entry(channel).or_default();
+        channel.newest += 1;
+        channel.rows.insert(channel.newest, record.into());
+    }
+
+    /// Deletes the rows up to this position.
+    pub(crate) fn delete_through(&self, channel: Uuid, through: i64) {
+        lock(&self.rows).entry(channel).or_default().rows.retain(|position, _| *position > through);
+    }
+
+    /// Lets all leases expire, and wakes the requests that wait.
+    pub(crate) fn expire_leases(&self) {
+        lock(&self.cursors).values_mut().for_each(|cursor| cursor.lease = None);
+        self.changes.send_modify(|change| *change += 1);
+    }
+
+    /// How often the positions of a channel were read.
+    pub(crate) fn newest_queries(&self) -> usize {
+        self.newest_queries.load(Ordering::Relaxed)
+    }
+
+    /// How many requests wait for a change.
+    pub(crate) fn waiting(&self) -> usize {
+        self.changes.receiver_count()
+    }
+
+    fn read(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> FeedPage {
+        let channels = lock(&self.rows);
+        let Some(channel) = channels.get(&channel) else {
+            return FeedPage { events: Vec::new(), oldest: None, newest: 0 };
+        };
+        let mut bytes = 0;
+        let fits = |event: &FeedEvent| {
+            let is_first = bytes == 0;
+            bytes += event.record.len();
+            is_first || bytes <= max_bytes
+        };
+        let rows = channel.rows.iter().filter(|(position, _)| **position > after);
+        let events = rows.map(|(position, record)| FeedEvent { position: *position, record: record.clone() });
+        let events = events.take(limit).take_while(fits).collect();
+        FeedPage { events, oldest: channel.rows.keys().next().copied(), newest: channel.newest }
+    }
+}
+
+#[async_trait]
+impl FeedTable for MemoryTable {
+    async fn newest(&self, channel: Uuid) -> Result<FeedPosition, FeedError> {
+        self.newest_queries.fetch_add(1, Ordering::Relaxed);
+        let FeedPage { oldest, newest, .. } = self.read(channel, 0, 0, 0);
+        Ok(FeedPosition { oldest, newest })
+    }
+
+    async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
+        Ok(self.read(channel, after, limit, max_bytes))
+    }
+
+    async fn lease(
+        &self,
+        consumer: &str,
+        channel: Uuid,
+        limit: usize,
+        max_bytes: usize,
+        valid: Duration,
+    ) -> Result<Leased, FeedError> {
+        let mut cursors = lock(&self.cursors);
+        let cursor = cursors.entry((consumer.to_owned(), channel)).or_default();
+        if cursor.lease.is_some() {
+            return Ok(Leased::Held);
+        }
+        let page = self.read(channel, cursor.through, limit, max_bytes);
+        let oldest = page.oldest.unwrap_or(page.newest + 1);
+        if cursor.through < oldest - 1 {
+            return Ok(Leased::Gone { oldest });
+        }
+        let Some(last) = page.events.last() else { return Ok(Leased::Nothing) };
+        cursor.leases += 1;
+        let lease = format!("lease-{}", cursor.leases);
+        cursor.lease = Some((lease.clone(), last.position));
+        Ok(Leased::Events { lease, expires_in: valid, events: page.events })
+    }
+
+    async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError> {
+        let mut cursors = lock(&self.cursors);
+        let cursor = cursors.entry((consumer.to_owned(), channel)).or_default();
+        let last = match &cursor.lease {
+            Some((own, last)) if own == lease => *last,
+            _ => return Ok(Committed::NotHeld),
+        };
+        if !(cursor.through + 1..=last).contains(&through) {
+            return Ok(Committed::Beyond);
+        }
+        (cursor.through, cursor.lease) = (through, None);
+        Ok(Committed::Moved)
+    }
+
+    async fn consumers(&self) -> Result<Vec<ConsumerState>, FeedError> {
+        let state = |((consumer, channel), cursor): (&(String, Uuid), &Cursor)| ConsumerState {
+            consumer: consumer.clone(),
+            channel: *channel,
+            through: cursor.through,
+            leased_until: cursor.lease.is_some().then_some(Timestamp::MAX),
+        };
+        Ok(lock(&self.cursors).iter().map(state).collect())
+    }
+
+    async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
+        let mut cursors = lock(&self.cursors);
+        let cursor = cursors.entry((consumer.to_owned(), channel)).or_default();
+        (cursor.through, cursor.lease) = (through, None);
+        Ok(())
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
