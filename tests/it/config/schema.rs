@@ -1,4 +1,4 @@
-//! The printed JSON schemas describe the configuration and the delivered records. An independent validator checks them
+//! The printed schemas describe the configuration, the delivered records and the feed. An independent validator checks them
 //! against the shipped configurations and against records.
 
 use std::path::{Path, PathBuf};
@@ -133,4 +133,12 @@ async fn the_record_schema_accepts_records_and_rejects_everything_else() {
         let found = problems(&python, "record", &[("record.jsonl".to_owned(), changed.to_string())]);
         assert!(found.contains(&path.replace('/', ".")), "{path}: {found}");
     }
+}
+
+#[test]
+fn the_description_of_the_feed_is_openapi_3_1() {
+    let description: Value = serde_json::from_slice(&schema("feed")).unwrap();
+    assert_eq!(description["openapi"], "3.1.0");
+    let paths = description["paths"].as_object().unwrap();
+    assert!(paths.contains_key("/v1/channels/{name}/events") && paths.len() == 5, "{paths:?}");
 }
