@@ -26,8 +26,8 @@ mod hosts;
 pub use absent::Address;
 #[cfg(feature = "postgres")]
 pub use client::{
-    ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, advice_on_standby, advised, answered, answered_within,
-    bigint,
+    ANSWER_TIMEOUT, Connector, DatabaseError, OnNotification, OpenConnection, advice_on_standby, advised, answered,
+    answered_within, bigint,
 };
 #[cfg(feature = "postgres")]
 pub use early_ack::EarlyAck;

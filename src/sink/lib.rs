@@ -31,12 +31,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use feed::FeedTable;
 use net::shortage::Shortage;
 use net::tasks::joined;
 use proof::event::{ChannelId, EventKey, Offset};
 use record::{ChannelRef, Message};
 
 mod built_in;
+pub mod feed;
 mod file;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -72,8 +74,8 @@ pub mod receivers {}
 pub use built_in::{is_built_in, kafka, nats, postgres, sqlite};
 pub use file::{Access, ClosedName, Compression, File, FileLocation, FileSettings, Keep, OpenFiles, Rotation};
 pub use settings::{
-    KafkaSettings, Login, Mechanism, NatsSettings, Pattern, PostgresSettings, SaslLogin, Search, Security,
-    SqliteSettings,
+    FeedConsumer, KafkaSettings, Login, Mechanism, NatsSettings, Pattern, PostgresSettings, SaslLogin, Search,
+    Security, SqliteSettings,
 };
 pub use stdout::Stdout;
 pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, WebhookSettings, has_token};
@@ -170,6 +172,11 @@ pub trait Sink: Send + Sync {
     /// How long to wait for more messages if fewer than `at_once` are available.
     fn linger(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// The feed of the sink's table. `None` if the sink writes no table, or its settings name no feed.
+    fn feed(&self) -> Option<Arc<dyn FeedTable>> {
+        None
     }
 
     /// Delivers events of one lane. `Ok` means that the sink is responsible for all of them: the cursor may move past them.

@@ -5,6 +5,7 @@
 //! resume ──────────────► claim        one statement: the lane's position, and which pending events have a row
 //!                           │
 //! pool, table ◄─────────────┘         connections; the state of the tables, and the SQL that adds what they lack
+//! feed                                reads events and leases them to consumers, with connections of its own
 //! ```
 //!
 //! # Invariants
@@ -25,8 +26,10 @@
 //! A statement that is not awaited to its end may still be executed. Its connection is closed.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -34,11 +37,13 @@ use uuid::Uuid;
 use super::settings::PostgresSettings;
 use super::table::{overtaken, with_size, without_row};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
+use crate::feed::FeedTable;
 use net::postgres::bigint;
 use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 mod cells;
 mod effort;
+mod feed;
 mod insert;
 mod judge;
 mod pool;
@@ -51,6 +56,8 @@ mod tests;
 mod writer;
 
 use cells::Parameter;
+use feed::PostgresFeed;
+use insert::number;
 use pool::{Borrowed, Pool};
 use refusal::{Detail, StatementRefusal};
 use statements::Statements;
@@ -66,20 +73,30 @@ const AT_ONCE: usize = 2_000;
 /// Writes events into a table, shared by any number of channels and instances.
 pub(crate) struct Postgres {
     pool: Pool,
+    feed: Option<Arc<PostgresFeed>>,
+    /// Changes after each delivery.
+    changes: watch::Sender<u64>,
 }
 
 impl Postgres {
     /// Makes the sink with this name. The sink connects at the first use. Fails if the verification of server certificates
     /// cannot be set up.
     pub(crate) fn new(name: &str, settings: PostgresSettings) -> Result<Self, SinkError> {
-        Ok(Self { pool: Pool::new(name, settings)? })
+        let changes = watch::Sender::default();
+        let feed = settings.feed.then(|| PostgresFeed::new(name, settings.clone(), changes.clone())).transpose()?;
+        Ok(Self { pool: Pool::new(name, settings)?, feed: feed.map(Arc::new), changes })
     }
 }
 
 #[async_trait]
 impl Sink for Postgres {
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        take_over(&self.pool.borrow().await?, recorded).await
+        let connection = self.pool.borrow().await?;
+        let (resumed, is_numbered) = take_over(&connection, recorded).await?;
+        if !is_numbered && let Position::At(_) = resumed.position {
+            number(&connection, recorded.lane.channel.id).await?;
+        }
+        Ok(resumed)
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
@@ -122,6 +139,10 @@ impl Sink for Postgres {
         rehearsal::rehearse(&self.pool, samples).await
     }
 
+    fn feed(&self) -> Option<Arc<dyn FeedTable>> {
+        Some(self.feed.clone()?)
+    }
+
     fn at_once(&self) -> usize {
         AT_ONCE
     }
@@ -129,12 +150,14 @@ impl Sink for Postgres {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let connection = self.pool.borrow().await.map_err(|error| Undelivered::after(0, error))?;
         let written = Writer::new(&connection, delivery).write().await;
+        // If a row was refused, the rows before it may have been written.
+        self.changes.send_modify(|changes| *changes += 1);
         written.map_err(|undelivered| with_size(undelivered, delivery.messages))
     }
 }
 
-/// Takes a lane over and reads its position.
-async fn take_over(connection: &Borrowed<'_>, recorded: &Recorded) -> Result<Resumed, SinkError> {
+/// Takes a lane over and reads its position. Also returns whether every row of the channel has a position.
+async fn take_over(connection: &Borrowed<'_>, recorded: &Recorded) -> Result<(Resumed, bool), SinkError> {
     let Recorded { lane, epoch, through, pending, confirmed } = recorded;
     let Pool { settings, statements: Statements { adopt, claim, .. }, .. } = connection.pool;
     let (channel, sink) = (lane.channel.id.0, &*lane.sink);
@@ -158,7 +181,9 @@ async fn take_over(connection: &Borrowed<'_>, recorded: &Recorded) -> Result<Res
         (false, _) => return Err(overtaken(lane, *epoch, &settings.progress())),
     };
     let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
-    Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key).collect() })
+    let has_unnumbered: bool = row.get(5);
+    let held = offsets.into_iter().zip(ids).filter_map(key).collect();
+    Ok((Resumed { position, held }, !has_unnumbered))
 }
 
 /// The oldest event of a channel that has a row.

@@ -12,6 +12,7 @@ use url::Url;
 use net::http::{Authorities, Identity};
 use net::postgres::ServerSettings;
 use net::secret::Secret;
+use proof::event::ChannelId;
 use record::{ChannelRef, Record};
 
 /// The maximum length of a value in a subject, in characters. A server accepts 4 KiB for the protocol line that contains
@@ -249,6 +250,9 @@ pub struct PostgresSettings {
     pub search: Search,
     /// The PostgreSQL channel that is notified of each transaction. `None` for no notification.
     pub notify: Option<String>,
+    /// Whether a feed reads the table. A further table then contains the cursors of the feed's consumers, and each delivery
+    /// notifies the feeds of other processes.
+    pub feed: bool,
 }
 
 /// An SQLite database.
@@ -264,8 +268,28 @@ pub struct SqliteSettings {
     pub search: Search,
     /// If set, rows that were written longer ago than this are deleted.
     pub keep_for: Option<Duration>,
+    /// Rows that one of these consumers has not committed are not deleted because of `keep_for`.
+    pub keep_for_consumers: Vec<FeedConsumer>,
     /// If set, the oldest rows are deleted while the database uses more bytes than this.
     pub keep_size: Option<u64>,
+    /// Whether a feed reads the table. A further table then contains the cursors of the feed's consumers.
+    pub feed: bool,
+}
+
+impl SqliteSettings {
+    /// Whether the database has a table with the cursors of consumers.
+    pub(crate) fn has_consumers(&self) -> bool {
+        self.feed || !self.keep_for_consumers.is_empty()
+    }
+}
+
+/// A consumer of the feed, in one channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedConsumer {
+    /// The name of the consumer.
+    pub consumer: String,
+    /// The channel.
+    pub channel: ChannelId,
 }
 
 /// The kind of full-text search that a table supports.

@@ -4,6 +4,7 @@
 //! deliver ─┐  makes rows while the writer writes earlier rows
 //! resume ──┴─► writer ──► database     one thread and one connection for all lanes: their rows share transactions
 //!                └──────► upkeep       deletes rows that exceed keep_for or keep_size
+//! feed ────────► reader                a connection that only reads; leases and commits go to the writer
 //! ```
 //!
 //! # Invariants
@@ -25,12 +26,14 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use super::settings::SqliteSettings;
 use super::table::{Row, next_rows, with_size};
 use super::{
     Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking, with_warning,
 };
+use crate::feed::FeedTable;
 use crate::system::early_ack;
 use proof::event::{ChannelId, EventKey};
 use record::Message;
@@ -38,9 +41,9 @@ use telemetry::metrics::UpkeepFailures;
 
 mod database;
 mod error;
+mod feed;
 mod files;
 mod judge;
-mod key;
 mod lane;
 mod probe;
 mod read;
@@ -50,6 +53,7 @@ mod tests;
 mod upkeep;
 mod writer;
 
+use feed::{FeedReader, SqliteFeed};
 use lane::Work;
 use writer::Writer;
 
@@ -62,24 +66,45 @@ const ROWS: usize = 500;
 /// Writes events into a table, shared by any number of channels.
 pub(crate) struct Sqlite {
     settings: Arc<SqliteSettings>,
+    writing: Arc<Writing>,
+    feed: Option<Arc<SqliteFeed>>,
+}
+
+/// The writer, which the lanes and the feed share.
+struct Writing {
+    settings: Arc<SqliteSettings>,
     failures: UpkeepFailures,
     /// The writer, started at the first use.
     writer: OnceLock<Writer>,
+    reader: Arc<FeedReader>,
+    /// Changes after each transaction that may have written rows.
+    changes: watch::Sender<u64>,
 }
 
 impl Sqlite {
     /// Makes a sink. At the first use, the sink opens the database, or creates it in an existing directory. `failures` counts
     /// failed upkeep.
     pub(crate) fn new(settings: SqliteSettings, failures: UpkeepFailures) -> Self {
-        Self { settings: Arc::new(settings), failures, writer: OnceLock::new() }
+        let (settings, reader) = (Arc::new(settings), Arc::default());
+        let changes = watch::Sender::default();
+        let writing =
+            Arc::new(Writing { settings: settings.clone(), failures, writer: OnceLock::new(), reader, changes });
+        let feed = settings.feed.then(|| Arc::new(SqliteFeed::new(&writing)));
+        Self { settings, writing, feed }
     }
 
+    fn writer(&self) -> Result<&Writer, SinkError> {
+        self.writing.writer()
+    }
+}
+
+impl Writing {
     /// The writer. If two lanes start one at the same time, one of the two writers is kept, and no work reaches the other.
     fn writer(&self) -> Result<&Writer, SinkError> {
         if let Some(writer) = self.writer.get() {
             return Ok(writer);
         }
-        let started = Writer::start(self.settings.clone(), self.failures.clone())?;
+        let started = Writer::start(self.settings.clone(), self.failures.clone(), self.reader.clone())?;
         Ok(self.writer.get_or_init(|| started))
     }
 }
@@ -121,7 +146,11 @@ impl Sink for Sqlite {
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {
-        if let Some(writer) = self.writer.get() { writer.reopen().await } else { Ok(()) }
+        if let Some(writer) = self.writing.writer.get() { writer.reopen().await } else { Ok(()) }
+    }
+
+    fn feed(&self) -> Option<Arc<dyn FeedTable>> {
+        Some(self.feed.clone()?)
     }
 
     fn at_once(&self) -> usize {
@@ -142,6 +171,8 @@ impl Sink for Sqlite {
             // The next part is made while this one is written.
             let making = next_rows(messages, place.end, ROWS, make);
             let (written, made) = tokio::join!(writer.carry_out(work), making);
+            // If a row was refused, the rows before it may have been written.
+            self.writing.changes.send_modify(|changes| *changes += 1);
             written.map_err(|Undelivered { delivered, error, .. }| {
                 with_size(Undelivered::after(place.start + delivered, error), messages)
             })?;

@@ -19,6 +19,7 @@ use proof::verify::Hash;
 use record::{Confidence, Facts, Field, Message, Record};
 
 pub(super) mod operations;
+pub(super) mod positions;
 pub(super) mod probe;
 #[cfg(test)]
 mod tests;
@@ -170,6 +171,20 @@ impl Row {
         let operation = has_operations.then(|| Operation::of(record, delivered)).flatten();
         Self { cells, operation: operation.map(Box::new) }
     }
+
+    /// The offset and the id of the event: the second and the fourth of [`COLUMNS`].
+    fn key(&self) -> [&Cell; 2] {
+        [&self.cells[1], &self.cells[3]]
+    }
+}
+
+/// The rows without repeated events, so that each row gets its own position. The rows are in the order of their offsets.
+pub(super) fn distinct(rows: &[Row]) -> Vec<&Row> {
+    let is_first = |at: usize| {
+        let [offset, id] = rows[at].key();
+        rows[..at].iter().rev().take_while(|before| before.key()[0] == offset).all(|before| before.key()[1] != id)
+    };
+    (0..rows.len()).filter(|at| is_first(*at)).map(|at| &rows[at]).collect()
 }
 
 /// Makes the rows of the next messages with `make`. The first `made` messages are skipped, because they already have rows.

@@ -11,7 +11,7 @@ const SQLITE: &str = "[sinks.local]\ntype = \"sqlite\"\npath = \"/var/lib/channe
 fn a_table_needs_only_its_location() {
     let config = load(&format!("{GOOD}{POSTGRES}{SQLITE}"), &[]).expect("both");
     let SinkSettings::Postgres(settings) = &config.sinks["warehouse"].settings else { panic!("another type") };
-    let PostgresSettings { server, schema, table, create, operations, search, notify } = &**settings;
+    let PostgresSettings { server, schema, table, create, operations, search, notify, .. } = &**settings;
     assert_eq!((&*server.place(), &**schema, &**table), ("warehouse on db.internal", "public", "events"));
     assert_eq!((*create, *operations, *search, notify), (true, false, Search::None, &None));
     let SinkSettings::Sqlite(settings) = &config.sinks["local"].settings else { panic!("another type") };

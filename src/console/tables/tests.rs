@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use jiff::Timestamp;
@@ -9,6 +9,19 @@ use crate::tables::sqlite::Sqlite;
 use sink::SqliteSettings;
 
 pub(crate) const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
+
+fn sqlite_settings(path: PathBuf, search: Search) -> SqliteSettings {
+    SqliteSettings {
+        path,
+        table: "events".to_owned(),
+        operations: false,
+        search,
+        keep_for: None,
+        keep_for_consumers: Vec::new(),
+        keep_size: None,
+        feed: false,
+    }
+}
 
 /// A table with this many rows. Two rows share each second, and the last three rows have no time.
 pub(crate) fn table(directory: &Path, search: Search, rows: i64) -> Table {
@@ -46,8 +59,7 @@ pub(crate) fn table(directory: &Path, search: Search, rows: i64) -> Table {
             .unwrap();
     }
     transaction.commit().unwrap();
-    let settings =
-        SqliteSettings { path, table: "events".to_owned(), operations: false, search, keep_for: None, keep_size: None };
+    let settings = sqlite_settings(path, search);
     Table { sink: "local".to_owned(), search, backend: Box::new(Sqlite { settings }), sample: Mutex::default() }
 }
 
@@ -208,14 +220,7 @@ async fn new_rows_are_counted_and_a_row_is_complete() {
 #[tokio::test]
 async fn reading_writes_nothing_and_missing_tables_are_reported() {
     let directory = tempfile::tempdir().unwrap();
-    let settings = SqliteSettings {
-        path: directory.path().join("none.db"),
-        table: "events".to_owned(),
-        operations: false,
-        search: Search::None,
-        keep_for: None,
-        keep_size: None,
-    };
+    let settings = sqlite_settings(directory.path().join("none.db"), Search::None);
     let table = Table {
         sink: "local".to_owned(),
         search: Search::None,

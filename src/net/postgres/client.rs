@@ -2,15 +2,16 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::poll_fn;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::{CertificateError, Error as TlsError};
 use tokio::time::timeout;
-use tokio_postgres::Client;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{AsyncMessage, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
@@ -70,6 +71,9 @@ pub enum DatabaseError {
     Silent(Duration),
 }
 
+/// Called for each notification (`NOTIFY`) that a connection receives.
+pub type OnNotification = Arc<dyn Fn() + Send + Sync>;
+
 /// Opens connections to one database.
 pub struct Connector {
     config: tokio_postgres::Config,
@@ -108,19 +112,38 @@ impl Connector {
     /// # Errors
     /// If no host can be reached, or all of them refuse the connection: the error of the last host.
     pub async fn connect(&self) -> Result<OpenConnection, DatabaseError> {
+        self.connect_notified(&(Arc::new(|| ()) as OnNotification)).await
+    }
+
+    /// Like [`connect`](Self::connect), and calls `notified` for each notification that the connection receives.
+    ///
+    /// # Errors
+    /// The same as those of [`connect`](Self::connect).
+    pub async fn connect_notified(&self, notified: &OnNotification) -> Result<OpenConnection, DatabaseError> {
         for host in &self.first_hosts {
-            match Box::pin(self.connect_to(host)).await {
+            match Box::pin(self.connect_to(host, notified)).await {
                 Ok(open) => return Ok(open),
                 Err(error) => debug!(error = %Chain(&error), "a database host cannot be used: trying the next one"),
             }
         }
-        Box::pin(self.connect_to(&self.last_host)).await
+        Box::pin(self.connect_to(&self.last_host, notified)).await
     }
 
-    async fn connect_to(&self, host: &tokio_postgres::Config) -> Result<OpenConnection, DatabaseError> {
-        let (client, connection) = answered(host.connect(self.tls.clone())).await?;
+    async fn connect_to(
+        &self,
+        host: &tokio_postgres::Config,
+        notified: &OnNotification,
+    ) -> Result<OpenConnection, DatabaseError> {
+        let (client, mut connection) = answered(host.connect(self.tls.clone())).await?;
+        let notified = notified.clone();
         // The driver ignores the connection's error, because every waiting statement receives that error too.
-        let driver = tokio::spawn(async { drop(connection.await) });
+        let driver = tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                if let AsyncMessage::Notification(_) = message {
+                    notified();
+                }
+            }
+        });
         Ok(OpenConnection { client, _driver: AbortOnDropHandle::new(driver) })
     }
 

@@ -44,7 +44,7 @@ pub(super) fn bytes(row: &Row) -> usize {
     row.cells.iter().map(Cell::bytes).sum::<usize>() + operation
 }
 
-pub(super) fn columns(rows: &[Row]) -> Vec<(Vec<&Cell>, Type)> {
+pub(super) fn columns<'r>(rows: &[&'r Row]) -> Vec<(Vec<&'r Cell>, Type)> {
     let column = |(at, column): (usize, &crate::table::Column)| {
         (rows.iter().map(|row| &row.cells[at]).collect(), array_of(column.kind))
     };

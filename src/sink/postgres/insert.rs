@@ -1,20 +1,28 @@
-//! The statement that writes rows of one lane and moves the lane's position.
+//! The statement that writes rows of one lane and moves the lane's position, and the statement that gives positions to older rows.
 
 use std::ops::Range;
 
 use serde_json::json;
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
+use tracing::info;
 
 use super::cells::{self, Parameter};
 use super::pool::{Borrowed, Pool};
-use crate::Delivery;
-use crate::table::Row;
+use crate::table::{Row, distinct};
+use crate::{Delivery, SinkError};
 use net::postgres::bigint;
-use proof::event::Offset;
+use proof::event::{ChannelId, Offset};
 
 /// If the rows for one statement have more bytes than this, several statements write them.
 pub(super) const AT_ONCE_BYTES: usize = 8 << 20;
+
+/// How often a statement is sent again because another lane has written rows of the same channel in between.
+pub(super) const ATTEMPTS: usize = 100;
+
+/// How many rows one statement numbers, as a multiple of the rows that one statement may write now. Numbering a row is much less work
+/// than writing one.
+const NUMBERED_AT_ONCE: usize = 100;
 
 /// The condition of a statement, and its effects other than writing rows.
 #[derive(Clone, Copy)]
@@ -25,11 +33,28 @@ pub(super) struct Step {
     pub(super) through: Offset,
     /// Whether the answer waits until the rows are on the server's disk.
     pub(super) waits: bool,
+    /// Whether the statement writes only if every row of the channel has a position.
+    pub(super) is_numbered: bool,
 }
 
-/// The answer to a statement: whether the lane belongs to this instance and had the expected position, and the server process
-/// that has executed the statement.
-pub(super) type StatementResult = (bool, String);
+/// The answer to a statement.
+#[derive(Debug)]
+pub(super) struct StatementResult {
+    pub(super) outcome: Outcome,
+    /// The server process that has executed the statement.
+    pub(super) backend: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The rows and the position were written.
+    Written,
+    /// The lane does not belong to this instance, or had another position. Nothing was written.
+    Unmoved,
+    /// The statement was unable to assign positions, because another lane has just written rows of this channel, or because there are
+    /// rows without a position. Nothing was written.
+    Unnumbered,
+}
 
 impl Step {
     /// The lane's position after this step.
@@ -42,11 +67,11 @@ impl Step {
 pub(super) async fn insert(
     connection: &Borrowed<'_>,
     delivery: &Delivery<'_>,
-    Step { after, through, waits }: Step,
+    Step { after, through, waits, is_numbered }: Step,
     rows: &[Row],
 ) -> Result<StatementResult, Error> {
     let Pool { settings, statements, .. } = connection.pool;
-    let (columns, Delivery { lane, epoch, .. }) = (cells::columns(rows), delivery);
+    let (columns, Delivery { lane, epoch, .. }) = (cells::columns(&distinct(rows)), delivery);
     let (channel, sink) = (lane.channel.id.0, &*lane.sink);
     let (through, epoch, after) = (through.get(), bigint(*epoch), after.map(Offset::get));
     let note = json!({"channel": &*lane.channel.name, "sink": sink, "through": through}).to_string();
@@ -57,6 +82,7 @@ pub(super) async fn insert(
         (&epoch as _, Type::INT8),
         (&after as _, Type::INT8),
         (&waits as _, Type::BOOL),
+        (&is_numbered as _, Type::BOOL),
     ];
     parameters.extend(columns.iter().map(|(column, kind)| (column as _, kind.clone())));
     let operations = if settings.operations { cells::operation_columns(rows) } else { Vec::new() };
@@ -66,7 +92,40 @@ pub(super) async fn insert(
     }
     let answer = connection.send(&statements.insert, &parameters).await?;
     let row = answer.first().expect("a query without a table gives one row");
-    Ok((row.get::<_, i64>(0) > 0, row.get(1)))
+    let outcome = match (row.get::<_, i64>(0) > 0, row.get(2)) {
+        (true, _) => Outcome::Written,
+        (false, true) => Outcome::Unmoved,
+        (false, false) => Outcome::Unnumbered,
+    };
+    Ok(StatementResult { outcome, backend: row.get(1) })
+}
+
+/// Gives positions to rows of a channel that have none: an older version wrote them. Each statement numbers a part of them in a
+/// transaction of its own. So no transaction is long, dead rows can be removed in between, and a restart continues where the
+/// last statement stopped. Later events are written only after these rows have their positions.
+pub(super) async fn number(connection: &Borrowed<'_>, channel: ChannelId) -> Result<(), SinkError> {
+    let (mut total, mut attempts) = (0, 0);
+    loop {
+        let most = i64::try_from(connection.pool.effort.rows() * NUMBERED_AT_ONCE).unwrap_or(i64::MAX);
+        let parameters: [Parameter<'_>; 2] = [(&channel.0 as _, Type::UUID), (&most as _, Type::INT8)];
+        let rows = connection.query(&connection.pool.statements.number, &parameters).await?;
+        let row = rows.first().expect("a query without a table gives one row");
+        let (numbered, is_complete): (i64, bool) = (row.get(0), row.get(1));
+        total += numbered;
+        if !is_complete {
+            attempts = if numbered > 0 { 0 } else { attempts + 1 };
+            if attempts > ATTEMPTS {
+                let what = "the positions of existing rows cannot be written: a trigger, a rule or a policy of the table prevents it";
+                return Err(SinkError::unusable(what.to_owned()));
+            }
+            continue;
+        }
+        if total > 0 {
+            let table = connection.pool.settings.quoted();
+            info!(table, %channel, rows = total, "rows of an older version got their positions");
+        }
+        return Ok(());
+    }
 }
 
 /// Splits rows into ranges for one statement each. The last range comes first.

@@ -3,7 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::cells::Parameter;
-use super::insert::{Step, insert};
+use super::insert::{Outcome, Step, insert};
 use super::pool::Borrowed;
 use super::refusal::StatementRefusal;
 use crate::narrowing::{OtherContent, others};
@@ -62,8 +62,9 @@ impl Judge<'_> {
     /// Writes a row as the refused statement would. Returns whether the lane had the expected position.
     async fn insert(&self, row: &Row) -> Result<bool, StatementRefusal> {
         let Self { connection, delivery, step } = self;
-        let (has_moved, _) = connection.answer(insert(connection, delivery, *step, std::slice::from_ref(row))).await?;
-        Ok(has_moved)
+        let step = Step { is_numbered: false, ..*step };
+        let answer = connection.answer(insert(connection, delivery, step, std::slice::from_ref(row))).await?;
+        Ok(answer.outcome == Outcome::Written)
     }
 
     /// Copies an existing row of the channel. Returns whether the channel has a row.

@@ -20,9 +20,11 @@ use super::refusal::{self, StatementRefusal};
 use super::statements::Statements;
 use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::PostgresSettings;
-use crate::table::without_row;
+use crate::table::{quoted, without_row};
 use crate::{LaneRef, Position, SinkError};
-use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, answered_within};
+use net::postgres::{
+    ANSWER_TIMEOUT, Connector, DatabaseError, OnNotification, OpenConnection, answered, answered_within,
+};
 use net::tasks::{joined, lock};
 use proof::event::Offset;
 
@@ -104,6 +106,14 @@ impl Pool {
         Ok(Borrowed { pool: self, open: Some(open), unanswered: AtomicUsize::new(0), _permit: permit })
     }
 
+    /// Opens a connection that calls `notified` for each notification. It does not belong to the pool.
+    pub(super) async fn listening(&self, notified: &OnNotification) -> Result<OpenConnection, DatabaseError> {
+        let open = self.connector.connect_notified(notified).await?;
+        let listen = format!("listen {}", quoted(&self.settings.feed_channel()));
+        answered(open.client.batch_execute(&listen)).await?;
+        Ok(open)
+    }
+
     async fn connect(&self) -> Result<OpenConnection, SinkError> {
         self.connector.connect().await.map_err(|error| self.away(&error))
     }
@@ -131,19 +141,19 @@ impl Pool {
     /// table: creating the new key may take long, and dropping the old key waits for readers.
     async fn prepare(&self, mut open: OpenConnection) -> Result<OpenConnection, SinkError> {
         let (_, missing) = self.look(&open).await?;
-        if !missing.made.is_empty() {
-            open = self.run(open, missing.made).await?;
+        for changes in [missing.made, missing.indexed].into_iter().filter(|changes| !changes.is_empty()) {
+            open = self.run(open, changes).await?;
         }
         if missing.dropped.is_empty() {
             return Ok(open);
         }
         let (_, missing) = self.look(&open).await?;
-        if missing.made.is_empty() {
+        if missing.made.is_empty() && missing.indexed.is_empty() {
             self.run(open, missing.dropped).await
         } else {
             Err(SinkError::away(format!(
                 "the tables are still incomplete: retrying; the remaining changes: {}",
-                missing.made
+                missing.all()
             )))
         }
     }

@@ -88,8 +88,9 @@ pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &
             "give each column that you have added to the table a default, or let it be null"
         }
         SqlState::INSUFFICIENT_PRIVILEGE => {
-            "the role needs select and insert on the table, and select, insert and update on its _progress and _operations tables \
-             (`channeld check --connect` prints the SQL), and the policies of the table must allow the row"
+            "the role needs select, insert and update of the column position on the table, and select, insert and update on its _progress, \
+             _operations and _consumers tables (`channeld check --connect` prints the SQL), and the policies of the table must \
+             allow the row"
         }
         SqlState::DISK_FULL => return SinkError::unusable(message("make room at the server")).into(),
         SqlState::QUERY_CANCELED => {

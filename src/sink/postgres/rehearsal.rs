@@ -5,8 +5,8 @@
 //!
 //! * **Nothing remains.** The transaction is never committed. Its connection is closed, so that nothing else can join the
 //!   transaction.
-//! * **No lane is disturbed for long.** The rehearsal uses lanes with names of its own. A running lane that inserts the same
-//!   event, or uses a table that the rehearsal changes, waits for the end of the rehearsal. The rehearsal waits only briefly for
+//! * **No lane is disturbed for long.** The rehearsal uses lanes with names of its own. A running lane of the same channel, and a lane
+//!   that uses a table that the rehearsal changes, waits for the end of the rehearsal. The rehearsal waits only briefly for
 //!   locks, and its transaction ends soon even if this process is stopped.
 
 use std::collections::BTreeSet;

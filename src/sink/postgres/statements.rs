@@ -1,10 +1,11 @@
 //! The statements over the tables.
 
 use crate::settings::PostgresSettings;
+use crate::table::positions::{POSITION, consumers};
 use crate::table::{COLUMNS, CellKind, NO_ID, joined, names, operations, probe, progress, quoted};
 
 /// How many parameters of an insert precede the parameters of the columns.
-const BEFORE: usize = 6;
+const BEFORE: usize = 7;
 
 /// An SQL expression that identifies the server process that executes a statement. After a crash of the server, either the
 /// process id or the start time of the server is different.
@@ -13,9 +14,18 @@ const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg
 /// The statements. `$1` and `$2` are the channel and the sink, except in `copy`, `oldest` and `holds`.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Moves the lane from position `$5` to `$3` under epoch `$4`, writes rows, and merges operations. `$6` determines whether the commit waits
-    /// for the disk. Returns the number of lanes that were moved, and the server process that executed the statement.
+    /// Moves the lane from position `$5` to `$3` under epoch `$4`, writes rows, and merges operations. `$6` determines whether the
+    /// commit waits for the disk. `$7` determines whether the statement writes only if every row of the channel has a position.
+    /// Returns the number of lanes that were moved, the server process that executed the statement, and whether the statement
+    /// was able to assign positions.
+    ///
+    /// The statement first locks all lanes of the channel, so that the writers of one channel assign positions one after the
+    /// other. Its snapshot is older than the lock. If another writer has committed in between, the snapshot lacks rows, and
+    /// the statement writes nothing: every writer changes all lanes of the channel, so the locked rows then have another version.
     pub(super) insert: String,
+    /// Numbers at most `$2` rows of channel `$1` that have no position, in the order of delivery. Returns how many rows were
+    /// numbered, and whether none of them is left.
+    pub(super) number: String,
     /// Copies a row of channel `$1`, with the values of [`probe::changed`] from `$2` on. Only for a transaction that is rolled
     /// back. Returns a row if the table has a row to copy.
     pub(super) copy: String,
@@ -24,7 +34,7 @@ pub(super) struct Statements {
     pub(super) adopt: String,
     /// Takes the lane over under epoch `$4` and changes nothing else. The parameters are the same as for
     /// [`adopt`](Self::adopt). Returns whether the lane is ours, whether it had a row, its position, and the offsets and ids
-    /// of the pending events that have a row.
+    /// of the pending events that have a row, and whether the channel has rows without a position.
     pub(super) claim: String,
     /// Returns the lane's position and epoch. Fails if one of the two tables is missing.
     pub(super) position: String,
@@ -52,6 +62,18 @@ impl PostgresSettings {
         self.operations.then(|| format!("{}.{}", quoted(&self.schema), quoted(&name)))
     }
 
+    /// The qualified name of the table of consumers, quoted for SQL, if a feed reads the table.
+    pub(super) fn consumers(&self) -> Option<String> {
+        self.feed.then(|| format!("{}.{}", quoted(&self.schema), quoted(&consumers(&self.table))))
+    }
+
+    /// The notification channel of the feed.
+    pub(super) fn feed_channel(&self) -> String {
+        // PostgreSQL limits the name to 63 bytes, as for a table. A schema with a long name does not fit, so it is not named: a
+        // notification of another table causes one more query.
+        format!("channeld_{}", self.table)
+    }
+
     /// The qualified name of the table with the positions of lanes, for messages.
     pub(super) fn progress_name(&self) -> String {
         format!("{}.{}", self.schema, progress(&self.table))
@@ -74,7 +96,8 @@ impl Statements {
             Some(table) => {
                 let (names, arrays) = (operations::names(), arrays(parameters, operations::COLUMNS.len()));
                 parameters += operations::COLUMNS.len();
-                let source = format!("select {names} from lane, unnest({arrays}) as given ({names})");
+                let source =
+                    format!("select {names} from lane, unnest({arrays}) as given ({names}) where lane.is_ready");
                 format!(", merged as ({})", operations::upsert(&table, &source))
             }
             None => String::new(),
@@ -84,6 +107,17 @@ impl Statements {
             Some(_) => format!(", (select pg_notify(${notified}, ${note}) from written limit 1)"),
             None => String::new(),
         };
+        // Rows become readable for the feed when they are on the disk.
+        let feed = settings.feed.then(|| {
+            let channel = settings.feed_channel();
+            format!(", case when $6 then (select pg_notify('{channel}', $1::text) from moved limit 1) end")
+        });
+        let feed = feed.unwrap_or_default();
+        let (locked, is_current) = (locked(&progress), IS_CURRENT);
+        let newest = newest(&table);
+        // An event above the highest offset has no row. Most events are new, and need no search for their row then.
+        let highest = format!("coalesce((select max(e.event_offset) from {table} as e where e.channel_id = $1), -1)");
+        let unnumbered = format!("select from {table} as e where e.channel_id = $1 and e.{POSITION} is null");
         let lane = "p.channel_id = $1 and p.sink = $2";
         // A lease that is not shared has epoch 0 and is always valid.
         let in_force = "(p.epoch <= $4 or $4 = 0)";
@@ -95,18 +129,49 @@ impl Statements {
         );
         let taken_over = format!(
             "select exists (select from lane), exists (select from {progress} as p where {lane}), \
-             (select through from lane), coalesce(array_agg(e.event_offset), '{{}}'), coalesce(array_agg(e.event_id), '{{}}') \
+             (select through from lane), coalesce(array_agg(e.event_offset), '{{}}'), \
+             coalesce(array_agg(e.event_id), '{{}}'), exists ({unnumbered}) \
              from {table} as e join {pending} on {is_pending}"
         );
         Self {
             insert: format!(
-                "with lane as (update {progress} as p set through = greatest(p.through, $3), epoch = $4 \
-                 where {lane} and {in_force} and p.through is not distinct from $5::bigint returning 1), \
-                 written as (insert into {table} ({names}) \
-                 select {values} from lane, unnest({rows}) as given ({names}) \
-                 on conflict ({key}) do nothing returning 1){merged} \
-                 select (select count(*) from lane), {BACKEND}, \
-                 case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}"
+                "with {locked}, \
+                 lane as (select {newest} as newest, {highest} as highest, {is_current} and not ($7 and exists ({unnumbered})) as is_ready \
+                 from locked as p where p.sink = $2 and {in_force} and p.through is not distinct from $5::bigint), \
+                 written as (insert into {table} ({names}, {POSITION}) \
+                 select {values}, lane.newest + row_number() over (order by given.ordinal) \
+                 from lane, unnest({rows}) with ordinality as given ({names}, ordinal) \
+                 where lane.is_ready and (given.event_offset > lane.highest or not exists (select from {table} as e \
+                 where e.channel_id = given.channel_id and e.event_offset = given.event_offset \
+                 and {existing_id} = {given_id})) \
+                 on conflict ({key}) do nothing returning {POSITION}){merged}, \
+                 moved as (update {progress} as p set \
+                 {POSITION} = case when $6 then coalesce((select max({POSITION}) from written), lane.newest) \
+                 else p.{POSITION} end, \
+                 through = case when p.sink = $2 then greatest(p.through, $3) else p.through end, \
+                 epoch = case when p.sink = $2 then $4 else p.epoch end \
+                 from lane where p.channel_id = $1 and lane.is_ready returning p.sink) \
+                 select (select count(*) from moved where sink = $2), {BACKEND}, \
+                 coalesce((select is_ready from lane), true), \
+                 case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}{feed}",
+                existing_id = identity("e.event_id"),
+                given_id = identity("given.event_id"),
+            ),
+            number: format!(
+                "with {locked}, \
+                 channel as (select {newest} as newest, {is_current} as is_current), \
+                 unnumbered as (select event_offset, event_id, row_number() over (order by delivered, event_offset, event_id nulls first) as number \
+                 from (select event_offset, event_id, delivered from {table} as e \
+                 where e.channel_id = $1 and e.{POSITION} is null \
+                 order by delivered, event_offset, event_id nulls first limit $2) as first), \
+                 numbered as (update {table} as e set {POSITION} = channel.newest + u.number \
+                 from channel, unnumbered as u where channel.is_current and e.channel_id = $1 \
+                 and e.event_offset = u.event_offset and {existing_id} = {unnumbered_id} returning e.{POSITION}), \
+                 moved as (update {progress} as p set {POSITION} = (select max({POSITION}) from numbered) \
+                 where p.channel_id = $1 and exists (select from numbered)) \
+                 select (select count(*) from numbered), (select count(*) from unnumbered) = 0",
+                existing_id = identity("e.event_id"),
+                unnumbered_id = identity("u.event_id"),
             ),
             copy: format!(
                 "insert into {table} ({names}) select {} from {table} where channel_id = $1 \
@@ -143,6 +208,29 @@ impl Statements {
             ),
         }
     }
+}
+
+/// Whether no other writer has committed between the snapshot of the statement and the lock of the lanes.
+const IS_CURRENT: &str = "not exists (select from locked as l join seen as s on s.sink = l.sink \
+     where l.version is distinct from s.version)";
+
+/// The lanes of channel `$1`: `seen` as the snapshot of the statement has them, and `locked` after they were locked, in an order in which
+/// two statements cannot wait for each other.
+fn locked(progress: &str) -> String {
+    format!(
+        "seen as (select p.sink, p.xmin as version from {progress} as p where p.channel_id = $1), \
+         locked as (select p.sink, p.through, p.epoch, p.{POSITION}, p.xmin as version from {progress} as p \
+         where p.channel_id = $1 order by p.sink for no key update)"
+    )
+}
+
+/// The newest position of channel `$1`. The lanes have the newest position that is on the disk. Rows that are not on the disk
+/// yet may have higher positions.
+fn newest(table: &str) -> String {
+    format!(
+        "coalesce(greatest((select max({POSITION}) from locked), \
+         (select max(e.{POSITION}) from {table} as e where e.channel_id = $1)), 0)"
+    )
 }
 
 /// The expressions of the unique index.

@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 use super::cells::Parameter;
 use super::statements::{identity, key};
 use crate::settings::{PostgresSettings, Search};
+use crate::table::positions::{POSITION, position_index};
 use crate::table::{COLUMNS, CellKind, Column, identity_index, joined, lacking, operations, quoted, searched};
 use net::postgres::{DatabaseError, EarlyAck, advice_on_standby, answered};
 
@@ -42,7 +43,13 @@ pub(super) struct DatabaseProperties {
     has_key: bool,
     /// The SQL that drops the keys of older versions, in which the offset alone identified an event.
     old_keys: Vec<String>,
-    has_progress: bool,
+    /// Whether the index over the positions exists.
+    has_position_index: bool,
+    is_partitioned: bool,
+    /// Empty if the table of lanes does not exist.
+    progress_columns: Vec<String>,
+    /// False if the sink has no table of consumers.
+    has_consumers: bool,
     /// Empty if the table of operations does not exist, or the sink has none.
     operation_columns: Vec<String>,
     may_write: bool,
@@ -54,29 +61,34 @@ pub(super) struct DatabaseProperties {
 #[derive(Debug)]
 pub(super) struct SchemaChanges {
     pub(super) made: String,
+    /// Creates the index over the positions of an existing table. This is a transaction of its own, because `made` locks the
+    /// table for readers.
+    pub(super) indexed: String,
     /// Drops the keys that `made` replaces.
     pub(super) dropped: String,
 }
 
 impl SchemaChanges {
     pub(super) fn all(&self) -> String {
-        let Self { made, dropped } = self;
-        format!("{made} {dropped}").trim().to_owned()
+        let parts = [&self.made, &self.indexed, &self.dropped].map(String::as_str);
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
     }
 }
 
 impl DatabaseProperties {
     pub(super) async fn look(client: &Client, settings: &PostgresSettings) -> Result<Self, DatabaseError> {
-        let (table, progress, operations) = (settings.quoted(), settings.progress(), settings.operations());
+        let (table, progress) = (settings.quoted(), settings.progress());
+        let (operations, consumers) = (settings.operations(), settings.consumers());
         let id = identity("event_id");
-        let names: [Parameter<'_>; 5] = [
+        let names: [Parameter<'_>; 6] = [
             (&settings.schema as _, Type::TEXT),
             (&table as _, Type::TEXT),
             (&progress as _, Type::TEXT),
             (&id as _, Type::TEXT),
             (&operations as _, Type::TEXT),
+            (&consumers as _, Type::TEXT),
         ];
-        let rows = answered(client.query_typed(include_str!("look.sql"), &names)).await?;
+        let rows = answered(client.query_typed(include_str!("table/look.sql"), &names)).await?;
         let row = rows.first().expect("a query without a table gives one row");
         Ok(serde_json::from_str(row.get(0)).expect("the query names its columns like the fields"))
     }
@@ -100,7 +112,11 @@ impl DatabaseProperties {
         if let Some(found) = self.not_tables.first() {
             return Err(format!("{found}, not a table: choose another name in {at}.table, or rename that object"));
         }
-        let missing = SchemaChanges { made: self.statements(settings), dropped: self.old_keys.join(" ") };
+        let missing = SchemaChanges {
+            made: self.statements(settings),
+            indexed: self.position_index(settings),
+            dropped: self.old_keys.join(" "),
+        };
         let (table, sql) = (settings.quoted(), missing.all());
         if let Some((table, name)) = self.foreign(settings) {
             return Err(format!(
@@ -114,7 +130,7 @@ impl DatabaseProperties {
                 "table {table} is missing or incomplete, and {at}.create is false: run: {sql} {grants}"
             ));
         }
-        let is_created = self.columns.is_empty() || self.lacks_operations(settings);
+        let is_created = self.columns.is_empty() || self.lacks_operations(settings) || self.lacks_consumers(settings);
         if !sql.is_empty() && !self.may_create && is_created {
             let (role, schema) = (&self.role, &settings.schema);
             return Err(format!(
@@ -141,6 +157,10 @@ impl DatabaseProperties {
         settings.operations && self.operation_columns.is_empty()
     }
 
+    fn lacks_consumers(&self, settings: &PostgresSettings) -> bool {
+        settings.feed && !self.has_consumers
+    }
+
     fn statements(&self, settings: &PostgresSettings) -> String {
         let mut statements = Vec::new();
         if !self.has_schema {
@@ -151,39 +171,53 @@ impl DatabaseProperties {
         }
         if self.columns.is_empty() {
             statements.push(self.create(settings));
-            if self.has_progress {
-                // The positions refer to rows that no longer exist.
-                statements.push(format!("delete from {};", settings.progress()));
-            }
+            // The positions refer to rows that no longer exist.
+            let lanes = (!self.progress_columns.is_empty()).then(|| settings.progress());
+            let cursors = settings.consumers().filter(|_| self.has_consumers);
+            statements.extend(lanes.into_iter().chain(cursors).map(|table| format!("delete from {table};")));
         } else {
             statements.extend(self.lacking(settings));
         }
-        if !self.has_progress {
+        if self.progress_columns.is_empty() {
             // Every delivery changes a row of this table. The fill factor leaves space for the next version of the row in
             // the same page.
             statements.push(format!(
                 "create table if not exists {} (channel_id uuid, sink text, through bigint, epoch bigint not null, \
-                 primary key (channel_id, sink)) with (fillfactor = 20);",
+                 {POSITION} bigint not null default 0, primary key (channel_id, sink)) with (fillfactor = 20);",
                 settings.progress()
             ));
+        } else if !self.progress_columns.iter().any(|name| name == POSITION) {
+            // An older version, which may still be running, inserts rows without this column.
+            let progress = settings.progress();
+            statements
+                .push(format!("alter table {progress} add column if not exists {POSITION} bigint not null default 0;"));
         }
         if let Some(table) = settings.operations().filter(|_| self.lacks_operations(settings)) {
             let columns = operations::definitions(CellKind::postgres);
             statements.push(format!("create table if not exists {table} ({columns}) with (fillfactor = 50);"));
+        }
+        if let Some(table) = settings.consumers().filter(|_| !self.has_consumers) {
+            statements.push(format!(
+                "create table if not exists {table} (consumer text, channel_id uuid, through bigint not null, lease text, \
+                 leased_until timestamptz, leased_through bigint, primary key (consumer, channel_id)) \
+                 with (fillfactor = 50);"
+            ));
         }
         statements.join(" ")
     }
 
     fn create(&self, settings: &PostgresSettings) -> String {
         let (table, name) = (settings.quoted(), &settings.table);
-        let columns = COLUMNS.iter().map(|column| self.defined(column)).chain(generated(settings.search));
+        let columns = COLUMNS.iter().map(|column| self.defined(column)).chain([position_column()]);
+        let columns = columns.chain(generated(settings.search));
         let columns = joined(columns, ", ");
         let mut created = format!(
-            "create table if not exists {table} ({columns}); {} \
+            "create table if not exists {table} ({columns}); {} {} \
              create index if not exists \"{name}_time\" on {table} using brin (\"time\") with (pages_per_range = 32, autosummarize = on); \
              create index if not exists \"{name}_event_id\" on {table} (event_id); \
              create index if not exists \"{name}_operation_id\" on {table} (operation_id) where operation_id is not null;",
             create_key(settings),
+            self.create_position_index(settings),
         );
         created.extend(self.index(settings));
         created
@@ -194,6 +228,9 @@ impl DatabaseProperties {
         let table = settings.quoted();
         let add = |column: String| format!("alter table {table} add column if not exists {column};");
         let mut lacking: Vec<_> = lacking(&self.columns).map(|column| add(self.defined(column))).collect();
+        if !self.columns.iter().any(|name| name == POSITION) {
+            lacking.push(add(position_column()));
+        }
         if !self.has_key {
             // An index with this name is then unfinished: the concurrent creation of an index can fail.
             let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&identity_index(&settings.table)));
@@ -204,6 +241,23 @@ impl DatabaseProperties {
             lacking.extend(self.index(settings));
         }
         lacking
+    }
+
+    /// The SQL that creates the index over the positions of an existing table.
+    fn position_index(&self, settings: &PostgresSettings) -> String {
+        if self.columns.is_empty() || self.has_position_index {
+            return String::new();
+        }
+        // As for the key, an index with this name is unfinished.
+        let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&position_index(&settings.table)));
+        format!("drop index if exists {unfinished}; {}", self.create_position_index(settings))
+    }
+
+    fn create_position_index(&self, settings: &PostgresSettings) -> String {
+        let (table, name) = (settings.quoted(), quoted(&position_index(&settings.table)));
+        // A unique index of a partitioned table must have the columns that determine the partition.
+        let unique = if self.is_partitioned { "" } else { "unique " };
+        format!("create {unique}index if not exists {name} on {table} (channel_id, {POSITION});")
     }
 
     fn defined(&self, column: &Column) -> String {
@@ -217,10 +271,10 @@ impl DatabaseProperties {
     fn grants(&self, settings: &PostgresSettings) -> String {
         let (role, schema) = (&self.role, quoted(&settings.schema));
         let table = settings.quoted();
-        let updated = [Some(settings.progress()), settings.operations()].into_iter().flatten();
+        let updated = [Some(settings.progress()), settings.operations(), settings.consumers()].into_iter().flatten();
         let updated = joined(updated, ", ");
         format!(
-            "grant usage on schema {schema} to {role}; grant select, insert on {table} to {role}; \
+            "grant usage on schema {schema} to {role}; grant select, insert, update ({POSITION}) on {table} to {role}; \
              grant select, insert, update on {updated} to {role};"
         )
     }
@@ -271,6 +325,10 @@ impl DatabaseProperties {
         let (table, name) = (settings.quoted(), &settings.table);
         Some(format!(" create index if not exists \"{name}_search\" on {table} using gin ({SEARCH}{class});"))
     }
+}
+
+fn position_column() -> String {
+    format!("{POSITION} {}", CellKind::Number.postgres())
 }
 
 fn create_key(settings: &PostgresSettings) -> String {

@@ -3,8 +3,9 @@ use serde_json::{Value, json};
 
 use super::cells::jsonb_refuses;
 use super::insert::{AT_ONCE_BYTES, pieces};
-use super::table::DatabaseProperties;
+use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::{PostgresSettings, Search};
+use crate::table::positions::POSITION;
 use crate::table::{COLUMNS, Cell, Row};
 
 #[test]
@@ -52,6 +53,7 @@ fn settings(search: Search) -> PostgresSettings {
         operations: false,
         search,
         notify: None,
+        feed: false,
     }
 }
 
@@ -61,7 +63,8 @@ fn database(differences: Value) -> DatabaseProperties {
         "version": "15.8", "is_read_only": false, "encoding": "UTF8", "is_never_synced": false,
         "commits_asynchronously": false, "role": "channeld", "has_lz4": true, "has_schema": true, "may_use": true,
         "may_create": true, "not_tables": [], "unlogged": [], "columns": [], "has_key": false, "old_keys": [],
-        "has_progress": false, "operation_columns": [], "may_write": true, "trigrams": null,
+        "has_position_index": false, "is_partitioned": false, "progress_columns": [],
+        "has_consumers": false, "operation_columns": [], "may_write": true, "trigrams": null,
     }) else {
         unreachable!("it is an object")
     };
@@ -94,8 +97,10 @@ fn what_is_not_a_table_or_not_permitted_is_refused_before_anything_is_changed() 
 #[test]
 fn the_table_of_operations_is_created_and_granted_only_if_the_settings_name_it() {
     let with = PostgresSettings { operations: true, ..settings(Search::None) };
-    let existing: Vec<_> = COLUMNS.iter().map(|column| column.name).collect();
-    let table = json!({"columns": existing, "has_key": true, "has_progress": true});
+    let existing: Vec<_> = COLUMNS.iter().map(|column| column.name).chain([POSITION]).collect();
+    let table = json!({
+        "columns": existing, "has_key": true, "has_position_index": true, "progress_columns": [POSITION],
+    });
     let made = |settings: &PostgresSettings| database(table.clone()).missing(settings, "sinks.w").unwrap().made;
     assert_eq!(made(&settings(Search::None)), "");
     let created = made(&with);
@@ -126,4 +131,44 @@ fn a_server_that_acknowledges_before_its_disk_is_named() {
         let (early_acks, said) = (seen.early_acks(), seen.said(&settings(Search::None), ""));
         assert!(early_acks.len() == 1 && early_acks[0].contains(words) && said.contains(&early_acks[0]), "{said}");
     }
+}
+
+#[test]
+fn an_older_table_gets_the_column_of_positions_and_its_index_in_transactions_of_their_own() {
+    let older: Vec<_> = COLUMNS.iter().map(|column| column.name).collect();
+    let mut table = json!({"columns": older, "has_key": true, "progress_columns": ["channel_id", "epoch"]});
+    let missing = |table: &Value| database(table.clone()).missing(&settings(Search::None), "sinks.w").unwrap();
+    let SchemaChanges { made, indexed, dropped } = missing(&table);
+    assert_eq!(
+        made,
+        "alter table \"public\".\"events\" add column if not exists position bigint; \
+         alter table \"public\".\"events_progress\" add column if not exists position bigint not null default 0;"
+    );
+    let index =
+        "create unique index if not exists \"events_position\" on \"public\".\"events\" (channel_id, position);";
+    assert!(indexed.ends_with(index) && dropped.is_empty(), "{indexed} {dropped}");
+    table["is_partitioned"] = true.into();
+    assert!(!missing(&table).indexed.contains("unique"));
+    let created = missing(&json!({})).made;
+    assert!(created.contains("position bigint") && created.contains(index), "{created}");
+}
+
+#[test]
+fn the_table_of_consumers_is_created_and_granted_only_for_a_feed() {
+    let with = PostgresSettings { feed: true, ..settings(Search::None) };
+    let sql = |settings: &PostgresSettings| database(json!({})).missing(settings, "sinks.w").unwrap().made;
+    let table = "\"public\".\"events_consumers\"";
+    assert!(sql(&with).contains(&format!("create table if not exists {table} (consumer text")));
+    assert!(!sql(&settings(Search::None)).contains(table));
+    let again = database(json!({"has_consumers": true, "progress_columns": [POSITION]}));
+    let again = again.missing(&with, "sinks.w").unwrap().made;
+    assert!(
+        again.contains(&format!("delete from {table};")),
+        "the cursors refer to rows that no longer exist: {again}"
+    );
+    let refused = database(json!({"may_create": false})).missing(&with, "sinks.w").unwrap_err();
+    assert!(
+        refused.contains(&format!("grant select, insert, update on \"public\".\"events_progress\", {table} to")),
+        "{refused}"
+    );
 }

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use tokio_postgres::Error;
 
 use super::cells;
-use super::insert::{StatementResult, Step, insert, pieces};
+use super::insert::{ATTEMPTS, Outcome, StatementResult, Step, insert, number, pieces};
 use super::judge::Judge;
 use super::pool::Borrowed;
 use super::refusal::{Detail, StatementRefusal};
@@ -80,7 +80,8 @@ impl<'a> Writer<'a> {
             }
             let (through, is_last) = (delivery.through_part(&place), place.end == delivery.messages.len());
             let after = last.as_ref().map_or(self.position, |before| before.step.position());
-            let (step, rows) = (Step { after, through, waits: is_last || self.each_waits }, Arc::new(rows));
+            let step = Step { after, through, waits: is_last || self.each_waits, is_numbered: true };
+            let rows = Arc::new(rows);
             let sent = rows.clone();
             let mut statement = Box::pin(maybe_done(async move { insert(connection, delivery, step, &sent).await }));
             // The first poll sends the statement.
@@ -125,13 +126,14 @@ impl<'a> Writer<'a> {
             statement.as_mut().take_output().expect("its output is taken only here")
         };
         match self.answer(step, sent).await {
-            Ok(()) => {
+            Ok(true) => {
                 self.connection.pool.effort.succeeded(rows.len(), at.elapsed());
                 if step.waits {
                     self.durable = place.end;
                 }
                 Ok(true)
             }
+            Ok(false) => self.write_apart(place.start, Arc::unwrap_or_clone(rows)).await.map(|()| false),
             Err(refusal) if refusal.may_be_of_one_row() => {
                 self.write_apart(place.start, Arc::unwrap_or_clone(rows)).await.map(|()| false)
             }
@@ -148,8 +150,8 @@ impl<'a> Writer<'a> {
         let mut pieces = pieces(&rows);
         while let Some(piece) = pieces.pop() {
             let place = first + piece.start..first + piece.end;
-            let step = Step { after: self.position, through: delivery.through_part(&place), waits: true };
-            match self.answer(step, insert(connection, delivery, step, &rows[piece.clone()])).await {
+            let step = self.waiting_step(&place);
+            match self.written(step, &rows[piece.clone()]).await {
                 Ok(()) => self.durable = place.end,
                 Err(refusal) if refusal.may_be_of_one_row() && piece.len() > 1 => {
                     let [before, after] = halves(&piece);
@@ -173,9 +175,8 @@ impl<'a> Writer<'a> {
         if written == self.durable {
             return Ok(());
         }
-        let (connection, delivery) = (self.connection, self.delivery);
-        let step = Step { after: self.position, through: delivery.through_part(&(0..written)), waits: true };
-        match self.answer(step, insert(connection, delivery, step, &[])).await {
+        let step = self.waiting_step(&(0..written));
+        match self.written(step, &[]).await {
             Ok(()) => {
                 self.durable = written;
                 Ok(())
@@ -184,24 +185,47 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// A step over these messages that waits for the disk.
+    fn waiting_step(&self, place: &Range<usize>) -> Step {
+        let through = self.delivery.through_part(place);
+        Step { after: self.position, through, waits: true, is_numbered: true }
+    }
+
+    /// Writes rows with one statement. Repeats the statement if it was unable to assign positions.
+    async fn written(&mut self, step: Step, rows: &[Row]) -> Result<(), StatementRefusal> {
+        let (connection, delivery) = (self.connection, self.delivery);
+        for _ in 0..ATTEMPTS {
+            if self.answer(step, insert(connection, delivery, step, rows)).await? {
+                return Ok(());
+            }
+            number(connection, delivery.lane.channel.id).await?;
+        }
+        let what = "other lanes write rows of this channel into the same table all the time: retrying";
+        Err(SinkError::away(what.to_owned()).into())
+    }
+
+    /// Waits for the answer to a statement. Returns whether the statement was able to assign positions.
     async fn answer(
         &mut self,
         step: Step,
         sent: impl Future<Output = Result<StatementResult, Error>>,
-    ) -> Result<(), StatementRefusal> {
-        let (has_moved, backend) = self.connection.answer(sent).await?;
+    ) -> Result<bool, StatementRefusal> {
+        let StatementResult { outcome, backend } = self.connection.answer(sent).await?;
         let is_another = self.backend.replace(backend).is_some_and(|before| Some(before) != self.backend);
-        if is_another && !(has_moved && self.each_waits) {
+        if is_another && !(outcome == Outcome::Written && self.each_waits) {
             self.connection.pool.is_pooled.store(true, Ordering::Relaxed);
             let what = "several processes of the server executed the statements of one delivery, as happens behind a pooler: \
                         retrying, and waiting for the server's disk after each statement";
             return Err(SinkError::away(what.to_owned()).into());
         }
-        if !has_moved {
-            return Err(self.why_unmoved(step.after).await.into());
+        match outcome {
+            Outcome::Written => {
+                self.position = step.position();
+                Ok(true)
+            }
+            Outcome::Unmoved => Err(self.why_unmoved(step.after).await.into()),
+            Outcome::Unnumbered => Ok(false),
         }
-        self.position = step.position();
-        Ok(())
     }
 
     /// Why a statement has not moved the lane from the expected position.
@@ -220,14 +244,19 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes rows with one statement, which waits for the disk. Returns whether the lane had the position
-/// [`Delivery::after`].
+/// Writes rows with one statement, which waits for the disk, although there may be rows without a position. Returns whether
+/// the lane had the position [`Delivery::after`].
 pub(super) async fn write_once(
     connection: &Borrowed<'_>,
     delivery: &Delivery<'_>,
     rows: &[Row],
 ) -> Result<bool, StatementRefusal> {
-    let step = Step { after: delivery.after, through: delivery.through, waits: true };
-    let (has_moved, _) = connection.answer(insert(connection, delivery, step, rows)).await?;
-    Ok(has_moved)
+    let step = Step { after: delivery.after, through: delivery.through, waits: true, is_numbered: false };
+    for _ in 0..ATTEMPTS {
+        let StatementResult { outcome, .. } = connection.answer(insert(connection, delivery, step, rows)).await?;
+        if outcome != Outcome::Unnumbered {
+            return Ok(outcome == Outcome::Written);
+        }
+    }
+    Err(SinkError::away("other lanes write rows of this channel into the same table: try again".to_owned()).into())
 }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 use tracing::{error, info, warn};
 
 use super::SqliteSettings;
 use super::error::{self, SqliteError};
+use super::feed::FeedReader;
 use super::files::{self, Files};
 use super::lane::{LaneResult, Work};
+use super::schema::positions::number_existing;
 use super::schema::{self, Statements};
 use crate::{Fault, Resumed, SinkError, Undelivered};
 use net::Chain;
@@ -30,6 +32,9 @@ const IDLE: Duration = Duration::from_secs(1);
 /// A log of this length, in bytes, is unusual: SQLite keeps it below 16 MiB if no other program reads for long.
 const LONG_LOG: u64 = 64 << 20;
 
+/// How long an attempt to open the database numbers existing rows. The next attempt continues.
+const NUMBERING: Duration = Duration::from_secs(5);
+
 /// The permissions of a new database, reduced by the umask. A file sink uses the same permissions.
 const MODE: u32 = 0o640;
 
@@ -39,6 +44,8 @@ pub(super) struct Database {
     pub(super) statements: Statements,
     pub(super) failures: UpkeepFailures,
     open: Option<OpenDatabase>,
+    /// The connection of the feed. It is closed before this one, so that closing this one writes the log into the file.
+    reader: Arc<FeedReader>,
     /// When upkeep runs next.
     pub(super) upkeep_at: Option<Instant>,
     /// How many rows were written since upkeep was last scheduled because of [`LOOK_AFTER`].
@@ -56,13 +63,14 @@ struct OpenDatabase {
 }
 
 impl Database {
-    pub(super) fn new(settings: Arc<SqliteSettings>, failures: UpkeepFailures) -> Self {
+    pub(super) fn new(settings: Arc<SqliteSettings>, failures: UpkeepFailures, reader: Arc<FeedReader>) -> Self {
         let statements = Statements::of(&settings);
         Self {
             settings,
             statements,
             failures,
             open: None,
+            reader,
             upkeep_at: None,
             written: 0,
             rest_at: None,
@@ -153,6 +161,27 @@ impl Database {
         Ok(&mut self.open.insert(open).connection)
     }
 
+    /// Does the work of a feed in one transaction.
+    pub(super) fn transact<T>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, SinkError> {
+        let settings = self.settings.clone();
+        let opened = self.opened().map_err(SqliteError::from);
+        let done = opened.and_then(|connection| {
+            let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
+            let done = work(&transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        });
+        self.rest_at = Some(Instant::now() + IDLE);
+        if done.is_err() {
+            drop(self.close());
+        }
+        self.note();
+        done.map_err(|failure| failure.at(&settings.path))
+    }
+
     pub(super) fn reopen(&mut self) -> Result<(), SinkError> {
         self.close().and_then(|()| self.opened().map(drop))
     }
@@ -176,6 +205,7 @@ impl Database {
     /// file.
     fn close(&mut self) -> Result<(), SinkError> {
         let Some(open) = self.open.take() else { return Ok(()) };
+        self.reader.close();
         if open.files.is_at_path() {
             drop(open.connection);
             open.files.remove_owner();
@@ -215,6 +245,7 @@ impl Database {
     /// into the file.
     fn discard(&mut self) -> Result<(), SinkError> {
         let Some(open) = self.open.take() else { return Ok(()) };
+        self.reader.close();
         let path = &self.settings.path;
         if let Err(error) = open.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
             self.open = Some(open);
@@ -270,7 +301,7 @@ impl Database {
         // SQLite would create the file with other permissions.
         let main = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path);
         let main = main.map_err(|error| error::opening(&error, path))?;
-        let connection = open(&self.settings).map_err(|failure| failure.at(path))?;
+        let connection = open(&self.settings, &self.statements).map_err(|failure| failure.at(path))?;
         let mut open = OpenDatabase { connection, files: Files::of(path, main)? };
         open.files.note();
         Ok(open)
@@ -278,7 +309,7 @@ impl Database {
 }
 
 /// Opens a database whose file exists, and completes its tables.
-fn open(settings: &SqliteSettings) -> Result<Connection, SqliteError> {
+fn open(settings: &SqliteSettings, statements: &Statements) -> Result<Connection, SqliteError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(&settings.path, flags)?;
     connection.busy_timeout(BUSY)?;
@@ -292,7 +323,23 @@ fn open(settings: &SqliteSettings) -> Result<Connection, SqliteError> {
     }
     connection.execute_batch(schema::AFTER_THE_LOG)?;
     schema::prepare(&mut connection, settings)?;
+    number(&mut connection, settings, statements)?;
     Ok(connection)
+}
+
+/// Gives positions to the rows that have none, because an older version wrote them.
+fn number(connection: &mut Connection, settings: &SqliteSettings, statements: &Statements) -> Result<(), SqliteError> {
+    let (rows, is_complete) = number_existing(connection, &statements.positions, Instant::now() + NUMBERING)?;
+    if rows > 0 {
+        info!(table = settings.table, rows, is_complete, "rows of an older version got their positions");
+    }
+    if is_complete {
+        return Ok(());
+    }
+    Err(SqliteError::Other(SinkError::away(format!(
+        "the existing rows of {} get their positions, once: retrying until all rows have one",
+        settings.path.display()
+    ))))
 }
 
 /// Like [`checkpoint`], but does not wait for readers. Events that arrive meanwhile must not wait until another program has

@@ -79,7 +79,8 @@ impl Statements {
                     let found = self.position_under(connection, lane, *epoch)?;
                     return Err(displaced(&self.progress_table, &found, *after).into());
                 }
-                self.insert(connection, rows)?;
+                self.positions.number_all(connection, &channel)?;
+                self.insert(connection, &channel, rows)?;
                 Ok(Resumed::default())
             }
         }
@@ -135,19 +136,28 @@ impl Statements {
         Ok(found)
     }
 
-    fn insert(&self, connection: &Connection, rows: &[Row]) -> Result<(), SqliteError> {
+    fn insert(&self, connection: &Connection, channel: &str, rows: &[Row]) -> Result<(), SqliteError> {
+        let newest = self.positions.newest(connection, channel)?;
+        let mut position = newest;
         let mut insert = connection.prepare(&self.insert)?;
         let mut index = self.index.as_ref().map(|index| connection.prepare(index)).transpose()?;
         let mut merge = self.merge.as_ref().map(|merge| connection.prepare(merge)).transpose()?;
         for (before, row) in rows.iter().enumerate() {
             let failed = |error| SqliteError::Sqlite(error, Some(before));
-            let inserted = insert.execute(params_from_iter(&row.cells)).map_err(failed)?;
+            let next = Cell::Number(position + 1);
+            let inserted = insert.execute(params_from_iter(row.cells.iter().chain([&next]))).map_err(failed)?;
+            if inserted > 0 {
+                position += 1;
+            }
             if let Some(index) = index.as_mut().filter(|_| inserted > 0) {
                 index.execute([connection.last_insert_rowid()]).map_err(failed)?;
             }
             if let (Some(merge), Some(operation)) = (&mut merge, &row.operation) {
                 merge.execute(params_from_iter(operation.cells())).map_err(failed)?;
             }
+        }
+        if position > newest {
+            self.positions.record(connection, channel, position)?;
         }
         Ok(())
     }

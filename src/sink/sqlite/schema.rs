@@ -3,11 +3,17 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tracing::info;
 
+use super::SqliteSettings;
 use super::error::SqliteError;
-use super::{SqliteSettings, key};
 use crate::SinkError;
 use crate::settings::Search;
-use crate::table::{self, COLUMNS, CellKind, Column, joined, names, operations, probe, progress, quoted, searched};
+use crate::table::positions::{POSITION, consumers};
+use crate::table::{self, COLUMNS, CellKind, joined, names, operations, probe, progress, quoted, searched};
+
+pub(super) mod key;
+pub(super) mod positions;
+
+use positions::PositionStatements;
 
 /// Settings of a new database. They have no effect on an existing database. With `auto_vacuum = incremental`, free pages
 /// can be returned to the file system.
@@ -29,7 +35,9 @@ pub(super) struct Statements {
     pub(super) claim: String,
     /// Moves the lane's position forward, if it is the expected position.
     pub(super) advance: String,
+    /// Inserts a row. The last parameter is its position.
     pub(super) insert: String,
+    pub(super) positions: PositionStatements,
     /// Merges an operation into the table of operations.
     pub(super) merge: Option<String>,
     /// Copies a row of channel `?1`, with the values of [`probe::changed`] from `?2` on. Only for a transaction that is rolled
@@ -40,6 +48,8 @@ pub(super) struct Statements {
     /// Adds a row to the full-text index.
     pub(super) index: Option<String>,
     pub(super) oldest: String,
+    /// The position up to which the consumer `?1` has processed the channel `?2`.
+    pub(super) cursor: String,
     /// Deletes the rows whose ids are at most `?1`, and the operations that last changed before the row `?1` was written and
     /// have no later row.
     pub(super) delete: Vec<String>,
@@ -84,9 +94,10 @@ impl Statements {
             ),
             progress_table,
             insert: format!(
-                "insert into {table} ({names}) values ({}) on conflict ({key}) do nothing",
-                values(COLUMNS.len())
+                "insert into {table} ({names}, {POSITION}) values ({}) on conflict ({key}) do nothing",
+                values(COLUMNS.len() + 1)
             ),
+            positions: PositionStatements::of(&table, &progress),
             merge: settings
                 .operations
                 .then(|| operations::upsert(&merged, &format!("values ({})", values(operations::COLUMNS.len())))),
@@ -101,7 +112,13 @@ impl Statements {
                 key::identity("?3")
             ),
             index: has_index.then(|| format!("{} where id = ?1", fill(&settings.table))),
-            oldest: format!("select id, delivered, octet_length(record) from {table} order by id limit ?1"),
+            oldest: format!(
+                "select id, delivered, octet_length(record), channel_id, {POSITION} from {table} order by id limit ?1"
+            ),
+            cursor: format!(
+                "select through from {} where consumer = ?1 and channel_id = ?2",
+                quoted(&consumers(&settings.table))
+            ),
             delete,
         }
     }
@@ -131,7 +148,7 @@ fn create(table: &str) -> String {
     let columns = COLUMNS.iter().map(|each| column(each.name, each.kind.sqlite(), each.is_needed));
     let columns = joined(columns, ",\n    ");
     format!(
-        "create table \"{table}\" (\n    id integer primary key,\n    {columns}\n);\n{}\
+        "create table \"{table}\" (\n    id integer primary key,\n    {columns},\n    {POSITION} integer\n);\n{}\
          create index \"{table}_time\" on \"{table}\" (time);\n\
          create index \"{table}_event_id\" on \"{table}\" (event_id);\n\
          create index \"{table}_operation_id\" on \"{table}\" (operation_id) where operation_id is not null;\n",
@@ -179,8 +196,12 @@ pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec
     if let Some(column) = table::lacking(found).find(|column| column.is_needed) {
         return Err(foreign(table, column.name, settings));
     }
-    let add = |column: &Column| format!("alter table \"{table}\" add column {} {};", column.name, column.kind.sqlite());
-    Ok(table::lacking(found).map(add).collect())
+    let add = |name, kind| format!("alter table \"{table}\" add column {name} {kind};");
+    let mut lacking: Vec<_> = table::lacking(found).map(|column| add(column.name, column.kind.sqlite())).collect();
+    if !found.iter().any(|name| name == POSITION) {
+        lacking.push(add(POSITION, CellKind::Number.sqlite()));
+    }
+    Ok(lacking)
 }
 
 /// The error for a table that belongs to another program.
@@ -211,14 +232,19 @@ pub(super) fn complete(
     transaction.execute_batch(&missing)?;
     transaction.execute_batch(&format!(
         "create table if not exists {progress} (\n    channel_id text not null,\n    sink text not null,\n    \
-         through integer,\n    epoch integer not null,\n    primary key (channel_id, sink)\n) without rowid;\n"
+         through integer,\n    epoch integer not null,\n    {POSITION} integer not null default 0,\n    \
+         primary key (channel_id, sink)\n) without rowid;\n"
     ))?;
+    positions::prepare(transaction, settings)?;
     if settings.operations {
         transaction.execute_batch(&create_operations(transaction, settings)?)?;
     }
     if found.is_empty() {
         // The positions refer to rows that no longer exist.
         transaction.execute_batch(&format!("delete from {progress}"))?;
+        if settings.has_consumers() {
+            transaction.execute_batch(&format!("delete from {}", quoted(&consumers(table))))?;
+        }
     } else {
         key::replace(transaction, settings)?;
     }

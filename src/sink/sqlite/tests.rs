@@ -12,6 +12,7 @@ use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Message};
 use telemetry::metrics::Upkeep;
 
+mod feed;
 mod files;
 mod key;
 mod operations;
@@ -29,8 +30,16 @@ impl Fixture {
         let path = directory.path().join("events.db");
         // An SQL keyword as a table name.
         let table = "order".to_owned();
-        let settings =
-            SqliteSettings { path, table, operations: false, search: Search::None, keep_for: None, keep_size: None };
+        let settings = SqliteSettings {
+            path,
+            table,
+            operations: false,
+            search: Search::None,
+            keep_for: None,
+            keep_for_consumers: Vec::new(),
+            keep_size: None,
+            feed: false,
+        };
         Self { directory, settings }
     }
 

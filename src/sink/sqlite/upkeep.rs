@@ -1,20 +1,25 @@
 //! Deletes rows that exceed `keep_for` or `keep_size`, in small steps, oldest first.
 //!
+//! `keep_for` does not delete rows that one of the consumers in `keep_for_consumers` has not committed. `keep_size` does: the disk must
+//! not fill up because a consumer stands still.
+//!
 //! The log counts toward `keep_size`. It is written into the main file first. A program that reads the database in one long
 //! transaction prevents this, and the log grows. This is reported. The log then counts at most half of `keep_size`, because
 //! deleting rows does not make it shorter.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use tracing::{info, warn};
 
 use super::SqliteSettings;
 use super::database::{Database, checkpoint_now};
 use super::schema::Statements;
 use super::{error, files};
+use crate::settings::FeedConsumer;
 use net::Chain;
 use telemetry::metrics::Upkeep;
 
@@ -135,17 +140,37 @@ fn over(
 ) -> rusqlite::Result<Vec<i64>> {
     let oldest_kept = settings.keep_for.and_then(|keep| Timestamp::now().checked_sub(keep).ok());
     let oldest_kept = oldest_kept.map(|time| format!("{time:.3}"));
+    let committed = committed(transaction, settings, statements)?;
     let mut oldest = transaction.prepare(&statements.oldest)?;
     let mut rows = oldest.query([i64::try_from(AT_ONCE).unwrap_or(i64::MAX)])?;
     let (mut over, mut bytes) = (Vec::new(), 0);
     // The query returns rows in the order in which they were written. If one row is kept, all later rows are kept too.
     while let Some(row) = rows.next()? {
         let (id, delivered, size) = (row.get(0)?, row.get::<_, String>(1)?, row.get::<_, u32>(2)?);
-        if bytes >= excess && oldest_kept.as_ref().is_none_or(|kept| delivered >= *kept) {
+        let (channel, position) = (row.get_ref(3)?.as_str()?, row.get::<_, Option<i64>>(4)?);
+        let is_awaited = committed.get(channel).is_some_and(|through| position.is_none_or(|at| at > *through));
+        if bytes >= excess && (is_awaited || oldest_kept.as_ref().is_none_or(|kept| delivered >= *kept)) {
             break;
         }
         bytes += u64::from(size);
         over.push(id);
     }
     Ok(over)
+}
+
+/// The position up to which all consumers in `keep_for_consumers` have processed each of their channels. A consumer that has not
+/// begun has processed nothing.
+fn committed(
+    transaction: &Transaction<'_>,
+    settings: &SqliteSettings,
+    statements: &Statements,
+) -> rusqlite::Result<BTreeMap<String, i64>> {
+    let mut committed = BTreeMap::new();
+    for FeedConsumer { consumer, channel } in &settings.keep_for_consumers {
+        let channel = channel.to_string();
+        let cursor = transaction.query_row(&statements.cursor, params![consumer, channel], |row| row.get::<_, i64>(0));
+        let through = cursor.optional()?.unwrap_or(0);
+        committed.entry(channel).and_modify(|known: &mut i64| *known = through.min(*known)).or_insert(through);
+    }
+    Ok(committed)
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 
+use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::SqliteSettings;
 use super::database::Database;
+use super::feed::FeedReader;
 use super::lane::{LaneResult, Work};
 use crate::{SinkError, Undelivered};
 use telemetry::metrics::UpkeepFailures;
@@ -19,7 +21,8 @@ const MAX_ROWS: usize = 2_000;
 
 enum Job {
     Write(Work, oneshot::Sender<LaneResult>),
-    Reopen(oneshot::Sender<Result<(), SinkError>>),
+    /// Work that sends its own answer.
+    Other(Box<dyn FnOnce(&mut Database) + Send>),
 }
 
 /// The writer. When it is dropped, it finishes the current work and closes the database.
@@ -30,9 +33,13 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Fails if the machine has no free thread.
-    pub(super) fn start(settings: Arc<SqliteSettings>, failures: UpkeepFailures) -> Result<Self, SinkError> {
+    pub(super) fn start(
+        settings: Arc<SqliteSettings>,
+        failures: UpkeepFailures,
+        reader: Arc<FeedReader>,
+    ) -> Result<Self, SinkError> {
         let (jobs, received) = mpsc::channel();
-        let work = move || run(Database::new(settings, failures), &received);
+        let work = move || run(Database::new(settings, failures, reader), &received);
         let thread = std::thread::Builder::new().name("sqlite".to_owned()).spawn(work);
         let thread = thread.map_err(|error| SinkError::io("starting a thread that writes to the database", error))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
@@ -46,7 +53,23 @@ impl Writer {
 
     /// Closes the open file, and opens the file that is now at the path.
     pub(super) async fn reopen(&self) -> Result<(), SinkError> {
-        self.ask(Job::Reopen).await?
+        self.use_database(Database::reopen).await
+    }
+
+    /// Does the work of a feed in one transaction, and waits until it is synced to disk.
+    pub(super) async fn transact<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, SinkError> {
+        self.use_database(|database| database.transact(work)).await
+    }
+
+    async fn use_database<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Database) -> Result<T, SinkError> + Send + 'static,
+    ) -> Result<T, SinkError> {
+        self.ask(|answer| Job::Other(Box::new(move |database: &mut Database| drop(answer.send(work(database))))))
+            .await?
     }
 
     /// Sends a job to the thread, and waits for its answer.
@@ -73,7 +96,7 @@ fn run(mut database: Database, jobs: &Receiver<Job>) {
                             group.push(work);
                             answers.push(answer);
                         }
-                        Ok(Job::Reopen(answer)) => last = Some(answer),
+                        Ok(Job::Other(work)) => last = Some(work),
                         Err(_) => break,
                     }
                 }
@@ -81,14 +104,14 @@ fn run(mut database: Database, jobs: &Receiver<Job>) {
                     // A lane that no longer waits for the answer reads its position again when it resumes.
                     drop(answer.send(said));
                 }
-                if let Some(answer) = last {
-                    drop(answer.send(database.reopen()));
+                if let Some(work) = last {
+                    work(&mut database);
                 }
                 if database.upkeep_is_due_in().is_zero() {
                     database.upkeep();
                 }
             }
-            Ok(Job::Reopen(answer)) => drop(answer.send(database.reopen())),
+            Ok(Job::Other(work)) => work(&mut database),
             Err(RecvTimeoutError::Timeout) => database.rest(),
             Err(RecvTimeoutError::Disconnected) => return database.end(),
         }

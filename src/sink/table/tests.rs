@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::tests::{channel, record, record_about};
+use crate::tests::{channel, record, record_about, record_of_another};
 
 /// The non-null values of a row, by the names of their columns.
 fn values(message: &Message) -> BTreeMap<&'static str, Cell> {
@@ -42,7 +42,7 @@ fn values_that_fit_no_column_are_only_in_the_record() {
 fn column_names_are_unique_and_the_columns_of_the_key_are_first() {
     let names: std::collections::BTreeSet<_> = COLUMNS.iter().map(|column| column.name).collect();
     assert_eq!(names.len(), COLUMNS.len());
-    assert_eq!([COLUMNS[0].name, COLUMNS[1].name], ["channel_id", "event_offset"]);
+    assert_eq!([0, 1, 3].map(|at| COLUMNS[at].name), ["channel_id", "event_offset", "event_id"]);
 }
 
 #[tokio::test]
@@ -61,4 +61,12 @@ async fn rows_are_grouped_in_message_order() {
         );
     }
     assert!(next_rows(&messages, made, 2, make).await.is_none());
+}
+
+#[test]
+fn a_repeated_event_has_one_row_and_other_events_at_its_offset_have_theirs() {
+    let [one, other] = [record(&channel(7), 5), record_of_another(&channel(7), 5)];
+    let messages = [record(&channel(7), 4), one.clone(), other.clone(), one, other, record(&channel(7), 6)];
+    let rows: Vec<_> = messages.iter().map(|message| Row::of(message, Timestamp::UNIX_EPOCH, false)).collect();
+    assert_eq!(distinct(&rows), [&rows[0], &rows[1], &rows[2], &rows[5]]);
 }

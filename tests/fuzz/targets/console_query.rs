@@ -18,7 +18,16 @@ use uuid::Uuid;
 static TABLE: LazyLock<(Runtime, SqliteSettings)> = LazyLock::new(|| {
     let path = tempfile::tempdir().unwrap().keep().join("events.db");
     let settings =
-        SqliteSettings { path, table: "events".to_owned(), operations: false, search: Search::Words, keep_for: None, keep_size: None };
+        SqliteSettings {
+            path,
+            table: "events".to_owned(),
+            operations: false,
+            search: Search::Words,
+            keep_for: None,
+            keep_for_consumers: Vec::new(),
+            keep_size: None,
+            feed: false,
+        };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let channel = ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(1)) };
     let lane = LaneRef { channel, sink: "local".into() };

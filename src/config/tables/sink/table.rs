@@ -25,6 +25,7 @@ pub(super) fn read_postgres(sink: &Section<'_>) -> Result<PostgresSettings, Repo
         operations: sink.boolean("operations", false),
         search: sink.or("search", word, Search::None.into()),
         notify: sink.optional("notify", unless_empty(identifier(NAME_LIMIT, "channeld_events"))).map(Option::flatten),
+        feed: Ok(false),
     })
 }
 
@@ -49,7 +50,9 @@ pub(super) fn read_sqlite(sink: &Section<'_>) -> Result<SqliteSettings, Reported
         operations: sink.boolean("operations", false),
         search: sink.or("search", word, Search::None.into()),
         keep_for: sink.optional("keep_for", positive_duration),
+        keep_for_consumers: Ok(Vec::new()),
         keep_size: sink.optional("keep_size", size),
+        feed: Ok(false),
     })
 }
 

@@ -79,7 +79,12 @@ async fn a_table_of_an_older_version_is_migrated_in_place() {
     assert_eq!(place.numbers("select count(*) from order_search where text match 'wallet'"), [5]);
     assert_eq!(place.numbers("select mine from \"order\" order by id"), [5; 5]);
     assert_eq!(place.numbers("select count(*) from sqlite_schema where name = 'mine'"), [2]);
-    assert_eq!(place.numbers("select count(*) from pragma_index_list('order') where \"unique\""), [1]);
+    assert_eq!(
+        place.numbers("select count(*) from pragma_index_list('order') where \"unique\""),
+        [2],
+        "with that of positions"
+    );
+    assert_eq!(place.numbers("select position from \"order\" order by id"), [1, 2, 3, 4, 5]);
     place.assert_sound();
     drop(sink);
     assert!(place.sink().probe().await.unwrap().contains("with table order"));

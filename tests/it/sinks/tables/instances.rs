@@ -136,6 +136,8 @@ async fn two_daemons_frozen_by_turns_write_each_event_once_and_report_the_fenced
                 lag(epoch) over (order by number) as older from moves) m where through < earlier or epoch < older";
     assert_eq!(database.psql(back), ["0"], "no position or claim goes back");
     assert_eq!(database.psql("select through from events_progress"), [expected.last().unwrap().clone()]);
+    let dense: Vec<_> = (1..=expected.len()).map(|position| position.to_string()).collect();
+    assert_eq!(database.psql("select position from events order by position"), dense);
 }
 
 #[tokio::test]

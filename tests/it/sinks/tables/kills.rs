@@ -53,6 +53,7 @@ async fn kills_at_any_moment_leave_each_event_in_each_table_once() {
     .await;
     daemon.stop().await;
     tables.assert_each_once(&expected, last);
+    tables.assert_dense(expected.len());
     let wrong = "select count(*) from events where (verification = 'verified') <> (decoded is not null) \
                  or (verification = 'verified') <> (digest is not null) or record is null";
     assert_eq!(tables.both(wrong), [["0"], ["0"]]);

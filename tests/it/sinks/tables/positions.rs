@@ -14,6 +14,8 @@ use uuid::Uuid;
 
 use crate::support::{Database, Line, Relay, Server, programs, skip};
 
+mod feed;
+
 /// Replaces the key of the table with the key of older versions.
 const OLD_KEY: &str = "drop index events_identity; alter table events add primary key (channel_id, event_offset)";
 
@@ -61,6 +63,7 @@ fn settings(url: &str, create: bool) -> PostgresSettings {
         operations: false,
         search: Search::None,
         notify: None,
+        feed: false,
     }
 }
 
@@ -126,9 +129,12 @@ fn restore(database: &Database) {
     database.psql("delete from events where event_offset > 3; update events_progress set through = 3");
 }
 
-/// The unique indexes of the table.
+/// The unique indexes of the table that identify events.
 fn keys(database: &Database) -> Vec<String> {
-    database.psql("select indexrelid::regclass from pg_index where indrelid = 'events'::regclass and indisunique")
+    database.psql(
+        "select indexrelid::regclass from pg_index where indrelid = 'events'::regclass and indisunique \
+         and indexrelid::regclass::text <> 'events_position'",
+    )
 }
 
 #[tokio::test]

@@ -72,6 +72,22 @@ impl Tables {
     }
 }
 
+impl Tables {
+    /// Asserts that the positions of the only channel are 1, 2, 3, … in both tables, in the order of delivery.
+    pub(crate) fn assert_dense(&self, rows: usize) {
+        let expected: Vec<_> = (1..=rows).map(|position| position.to_string()).collect();
+        for found in self.both("select position from events order by position") {
+            assert_eq!(found, expected);
+        }
+        for found in self.both("select position from events_progress") {
+            assert_eq!(found, [rows.to_string()]);
+        }
+        let back = "select count(*) from (select delivered, lag(delivered) over (order by position) as earlier from events) m \
+                    where delivered < earlier";
+        assert_eq!(self.both(back), [["0"], ["0"]]);
+    }
+}
+
 /// The number of rows of the table in a file: 0 if the table does not exist.
 pub(crate) fn rows_of(file: &Path) -> i64 {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;

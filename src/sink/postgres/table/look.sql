@@ -1,6 +1,6 @@
 -- The state of the database and of the tables. $1 is the schema. $2 and $3 are the qualified, quoted names of the table and of
 -- the table with the positions. $4 is the expression for an event's id in the unique index. $5 is the qualified, quoted name of the
--- table of operations, or null.
+-- table of operations, or null. $6 is the same for the table of the feed's consumers.
 with named as (
     select to_regnamespace(quote_ident($1)) as schema
 ), permitted as (
@@ -9,7 +9,8 @@ with named as (
     -- Without the right to use the schema, these functions would fail.
     select schema, may_use, case when may_use then to_regclass($2) end as events,
         case when may_use then to_regclass($3) end as progress,
-        case when may_use then to_regclass($5) end as operations
+        case when may_use then to_regclass($5) end as operations,
+        case when may_use then to_regclass($6) end as consumers
     from permitted
 ), seen as (
 select current_setting('server_version') as version,
@@ -29,11 +30,11 @@ select current_setting('server_version') as version,
             else 'another object'
         end)
         from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where c.oid in (events, progress, operations) and c.relkind not in ('r', 'p')
+        where c.oid in (events, progress, operations, consumers) and c.relkind not in ('r', 'p')
     ) as not_tables,
     array(
         select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where c.oid in (events, progress, operations) and c.relpersistence = 'u'
+        where c.oid in (events, progress, operations, consumers) and c.relpersistence = 'u'
     ) as unlogged,
     coalesce((
         select array_agg(attname::text) from pg_attribute
@@ -57,7 +58,19 @@ select current_setting('server_version') as version,
             from generate_series(1, i.indnatts) as number
         ) = '{channel_id,event_offset}'
     ) as old_keys,
-    progress is not null as has_progress,
+    -- The index over the positions. In a partitioned table it may be unable to be unique.
+    exists (
+        select from pg_index i where i.indrelid = events and i.indisvalid and i.indpred is null and (
+            select array_agg(lower(pg_get_indexdef(i.indexrelid, number, true)) order by number)
+            from generate_series(1, i.indnatts) as number
+        ) = array['channel_id', quote_ident('position')]
+    ) as has_position_index,
+    exists (select from pg_class c where c.oid = events and c.relkind = 'p') as is_partitioned,
+    coalesce((
+        select array_agg(attname::text) from pg_attribute
+        where attrelid = progress and attnum > 0 and not attisdropped
+    ), '{}') as progress_columns,
+    consumers is not null as has_consumers,
     coalesce((
         select array_agg(attname::text) from pg_attribute
         where attrelid = operations and attnum > 0 and not attisdropped
@@ -66,7 +79,9 @@ select current_setting('server_version') as version,
         and coalesce(has_table_privilege(progress::oid, 'select') and has_table_privilege(progress::oid, 'insert')
             and has_table_privilege(progress::oid, 'update'), true)
         and coalesce(has_table_privilege(operations::oid, 'select') and has_table_privilege(operations::oid, 'insert')
-            and has_table_privilege(operations::oid, 'update'), true) as may_write,
+            and has_table_privilege(operations::oid, 'update'), true)
+        and coalesce(has_table_privilege(consumers::oid, 'select') and has_table_privilege(consumers::oid, 'insert')
+            and has_table_privilege(consumers::oid, 'update'), true) as may_write,
     -- The schema of the extension, which may be outside the search path.
     (
         select quote_ident(n.nspname) from pg_extension e join pg_namespace n on n.oid = e.extnamespace

@@ -8,9 +8,9 @@
 use rusqlite::{Connection, Transaction};
 use tracing::info;
 
-use super::SqliteSettings;
-use super::error::SqliteError;
 use crate::SinkError;
+use crate::settings::SqliteSettings;
+use crate::sqlite::error::SqliteError;
 use crate::table::{NO_ID, identity_index, quoted};
 
 /// The constraint of older versions, as it is written in the table's SQL.
@@ -19,29 +19,29 @@ const CONSTRAINT: &str = ",\n    unique (channel_id, event_offset)";
 const OLD: [&str; 2] = ["channel_id", "event_offset"];
 
 /// The expressions of the unique index.
-pub(super) fn columns() -> String {
+pub(in crate::sqlite) fn columns() -> String {
     format!("channel_id, event_offset, {}", identity("event_id"))
 }
 
 /// An event's id in a comparison. A null is replaced, because it would be distinct from every other null.
-pub(super) fn identity(id: &str) -> String {
+pub(in crate::sqlite) fn identity(id: &str) -> String {
     format!("coalesce({id}, '{NO_ID}')")
 }
 
-pub(super) fn create(table: &str) -> String {
+pub(in crate::sqlite) fn create(table: &str) -> String {
     let (name, columns) = (quoted(&identity_index(table)), columns());
     format!("create unique index if not exists {name} on {} ({columns});\n", quoted(table))
 }
 
 /// A unique index of an older version, in which the offset alone identifies an event of a channel.
 #[derive(Debug)]
-pub(super) struct OldKey {
+pub(in crate::sqlite) struct OldKey {
     name: String,
     /// `c` if `create index` created the index, `u` if a constraint of the table did.
     origin: String,
 }
 
-pub(super) fn old(connection: &Connection, table: &str) -> rusqlite::Result<Vec<OldKey>> {
+pub(in crate::sqlite) fn old(connection: &Connection, table: &str) -> rusqlite::Result<Vec<OldKey>> {
     // If a part of an index is an expression, its name is null.
     let mut indexes = connection.prepare(&format!(
         "select name, origin from pragma_index_list(?1) as list where \"unique\" and not partial and '{}' = \
@@ -53,7 +53,7 @@ pub(super) fn old(connection: &Connection, table: &str) -> rusqlite::Result<Vec<
 }
 
 /// Creates the key of an existing table, and drops the keys of older versions.
-pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), SqliteError> {
+pub(in crate::sqlite) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), SqliteError> {
     let table = &settings.table;
     transaction.execute_batch(&create(table))?;
     for key in old(transaction, table)? {

@@ -1,0 +1,183 @@
+//! Reads the rows of a table in the order of delivery, and stores how far each consumer has processed them.
+//!
+//! A row's *position* is the number of its event in the order in which the channel's events were delivered to the table. A
+//! late delivery therefore has a higher position than the events that were delivered before it.
+//!
+//! # Invariants
+//!
+//! * **Nothing is skipped.** A reader that has seen position P has seen every earlier row. Rows become readable in the order of
+//!   their positions, and only when they are on the disk of the database.
+//! * **One lease.** At any time, at most one lease of a consumer and channel is valid. One statement takes it, and the clock of
+//!   the database decides when it expires.
+//! * **A cursor moves by a commit.** Only the holder of a valid lease moves the cursor, and only over the events of the lease. An
+//!   operator can set any cursor.
+//!
+//! # Cancellation
+//!
+//! If the future of a lease or a commit is dropped, the lease may have been taken, or the cursor may have moved.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::SinkError;
+use proof::event::ChannelId;
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod lease;
+
+/// The feed of one table.
+#[async_trait]
+pub trait FeedTable: Send + Sync + 'static {
+    /// The oldest and the newest position of a channel.
+    async fn newest(&self, channel: ChannelId) -> Result<FeedPosition, FeedError>;
+
+    /// The events of a channel after a position, in order: at most `limit`, and no more than `max_bytes` of records, except that
+    /// a single record can be longer.
+    async fn page(&self, channel: ChannelId, after: i64, limit: usize, max_bytes: usize)
+    -> Result<FeedPage, FeedError>;
+
+    /// Leases the next events after the consumer's cursor. A consumer without a cursor begins with the oldest event.
+    async fn lease(
+        &self,
+        consumer: &str,
+        channel: ChannelId,
+        limit: usize,
+        max_bytes: usize,
+        valid: Duration,
+    ) -> Result<Leased, FeedError>;
+
+    /// Moves the consumer's cursor to `through`, and ends the lease. If `through` is the cursor, the lease ends and the same
+    /// events can be leased again.
+    async fn commit(
+        &self,
+        consumer: &str,
+        channel: ChannelId,
+        lease: &str,
+        through: i64,
+    ) -> Result<Committed, FeedError>;
+
+    /// The cursors of all consumers, in the order of their names.
+    async fn consumers(&self) -> Result<Vec<ConsumerState>, FeedError>;
+
+    /// Sets a consumer's cursor for an operator, and ends the consumer's lease.
+    async fn set_cursor(&self, consumer: &str, channel: ChannelId, through: i64) -> Result<(), FeedError>;
+
+    /// Changes whenever a channel may have new events. Must be called within a runtime.
+    fn changes(&self) -> watch::Receiver<u64>;
+}
+
+/// The positions of a channel that can be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedPosition {
+    /// The position of the oldest row. If all rows were deleted, this is the position after `newest`. `None` if the channel
+    /// never had a row.
+    pub oldest: Option<i64>,
+    /// The newest position. 0 if the channel never had a row.
+    pub newest: i64,
+}
+
+impl FeedPosition {
+    /// The positions of a channel whose oldest row has this position.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn of(oldest: Option<i64>, newest: i64) -> Self {
+        Self { oldest: (newest > 0).then(|| oldest.unwrap_or(newest + 1)), newest }
+    }
+
+    /// The oldest position, if the event directly after `after` was deleted.
+    pub fn is_gone(&self, after: i64) -> Option<i64> {
+        self.oldest.filter(|oldest| after < oldest - 1)
+    }
+}
+
+/// The events of a channel after a position, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeedPage {
+    /// The events. Empty if there is none after the position.
+    pub events: Vec<FeedEvent>,
+    /// The same as in [`FeedPosition`], at the time of the page.
+    pub oldest: Option<i64>,
+    /// The same as in [`FeedPosition`], at the time of the page.
+    pub newest: i64,
+}
+
+impl FeedPage {
+    /// The positions of the channel at the time of the page.
+    pub fn position(&self) -> FeedPosition {
+        FeedPosition { oldest: self.oldest, newest: self.newest }
+    }
+}
+
+/// An event with its position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedEvent {
+    /// The position.
+    pub position: i64,
+    /// The delivered record, byte for byte.
+    pub record: Box<str>,
+}
+
+/// The answer to a request for a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leased {
+    /// The events of a new lease.
+    Events {
+        /// Identifies the lease.
+        lease: String,
+        /// How long the lease is valid.
+        expires_in: Duration,
+        /// The events after the cursor. Never empty.
+        events: Vec<FeedEvent>,
+    },
+    /// There is no event after the cursor.
+    Nothing,
+    /// Another lease of this consumer and channel is valid.
+    Held,
+    /// The event after the cursor was deleted.
+    Gone {
+        /// The position of the oldest row.
+        oldest: i64,
+    },
+}
+
+/// The answer to a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// The cursor has moved, and the lease has ended.
+    Moved,
+    /// The lease is unknown or has expired. Nothing was changed.
+    NotHeld,
+    /// The position is not one of the leased events. Nothing was changed.
+    Beyond,
+}
+
+/// The cursor of a consumer in one channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerState {
+    /// The name of the consumer.
+    pub consumer: String,
+    /// The channel.
+    pub channel: ChannelId,
+    /// The position of the last event that the consumer has committed.
+    pub through: i64,
+    /// The end of the lease. `None` if no lease is valid.
+    pub leased_until: Option<Timestamp>,
+}
+
+/// Why a request to the table failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum FeedError {
+    /// The table cannot be used now.
+    #[error(transparent)]
+    Table(#[from] SinkError),
+    /// The cursor was not set, because it would skip events that do not exist yet.
+    #[error("position {through} is above {newest}, the newest position of the channel")]
+    TooHigh {
+        /// The position that was requested.
+        through: i64,
+        /// The newest position.
+        newest: i64,
+    },
+}

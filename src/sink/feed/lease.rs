@@ -1,0 +1,109 @@
+//! The protocol of a lease, for every database.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::{FeedEvent, FeedPage, FeedPosition, Leased};
+use crate::SinkError;
+use proof::event::ChannelId;
+
+/// How often a request starts again because another request changed the cursor in between. Each time, the other request has
+/// succeeded.
+const ATTEMPTS: usize = 3;
+
+/// A consumer in one channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConsumerRef<'a> {
+    pub(crate) consumer: &'a str,
+    pub(crate) channel: ChannelId,
+}
+
+/// A consumer's row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor {
+    pub(crate) through: i64,
+    /// Whether a lease is valid now.
+    pub(crate) is_leased: bool,
+}
+
+/// A lease to be taken.
+#[derive(Clone, Debug)]
+pub(crate) struct NewLease {
+    /// The lease is taken only if the cursor still has this position.
+    pub(crate) after: i64,
+    pub(crate) through: i64,
+    pub(crate) lease: String,
+    pub(crate) valid: Duration,
+}
+
+/// The statements of a database that leases need.
+#[async_trait]
+pub(crate) trait LeaseStore: Sync {
+    async fn events(
+        &self,
+        channel: ChannelId,
+        after: i64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<FeedPage, SinkError>;
+
+    async fn cursor(&self, of: ConsumerRef<'_>) -> Result<Option<Cursor>, SinkError>;
+
+    /// Takes a lease with one statement, unless another lease is valid or the cursor has moved. A consumer without a cursor
+    /// gets one. Returns whether the lease was taken.
+    async fn take(&self, of: ConsumerRef<'_>, lease: &NewLease) -> Result<bool, SinkError>;
+
+    /// Sets the cursor, and ends the lease.
+    async fn set(&self, of: ConsumerRef<'_>, through: i64) -> Result<(), SinkError>;
+}
+
+pub(crate) async fn lease(
+    store: &impl LeaseStore,
+    of: ConsumerRef<'_>,
+    limit: usize,
+    max_bytes: usize,
+    valid: Duration,
+) -> Result<Leased, SinkError> {
+    for _ in 0..ATTEMPTS {
+        let cursor = store.cursor(of).await?;
+        if cursor.is_some_and(|cursor| cursor.is_leased) {
+            return Ok(Leased::Held);
+        }
+        let after = cursor.map_or(0, |cursor| cursor.through);
+        let page = store.events(of.channel, after, limit, max_bytes).await?;
+        let position = page.position();
+        if after > position.newest {
+            // The table was restored from a backup and gives these positions to other events, so they are read again.
+            store.set(of, position.newest).await?;
+            continue;
+        }
+        if let Some(oldest) = cursor.and_then(|cursor| position.is_gone(cursor.through)) {
+            return Ok(Leased::Gone { oldest });
+        }
+        let Some(new) = new_lease(&page.events, cursor, valid) else { return Ok(Leased::Nothing) };
+        if store.take(of, &new).await? {
+            return Ok(Leased::Events { lease: new.lease, expires_in: valid, events: page.events });
+        }
+    }
+    Ok(Leased::Held)
+}
+
+/// The lease of these events. `None` if there are no events.
+fn new_lease(events: &[FeedEvent], cursor: Option<Cursor>, valid: Duration) -> Option<NewLease> {
+    let (first, last) = (events.first()?, events.last()?);
+    let after = cursor.map_or(first.position - 1, |cursor| cursor.through);
+    Some(NewLease { after, through: last.position, lease: Uuid::new_v4().to_string(), valid })
+}
+
+/// Drops the events that exceed a number of bytes. The first event is always kept.
+pub(crate) fn is_within(events: &[FeedEvent], bytes: &mut usize, next: &str, max_bytes: usize) -> bool {
+    *bytes = bytes.saturating_add(next.len());
+    events.is_empty() || *bytes <= max_bytes
+}
+
+/// The positions of a page.
+pub(crate) fn page(events: Vec<FeedEvent>, FeedPosition { oldest, newest }: FeedPosition) -> FeedPage {
+    FeedPage { events, oldest, newest }
+}

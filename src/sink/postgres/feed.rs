@@ -1,0 +1,304 @@
+//! The feed of a PostgreSQL table.
+//!
+//! The feed has connections of its own, so that a delivery never waits for a reader. Deliveries of this process wake readers directly.
+//! Deliveries of other instances notify them through the server. A slow query behind both finds what a notification missed, for
+//! example because a pooler does not forward notifications.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::debug;
+
+use super::cells::Parameter;
+use super::pool::Pool;
+use crate::SinkError;
+use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, is_within, lease, page};
+use crate::feed::{Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased};
+use crate::settings::PostgresSettings;
+use crate::table::positions::POSITION;
+use net::Chain;
+use net::postgres::{DatabaseError, OnNotification, OpenConnection, answered};
+use proof::event::ChannelId;
+
+/// How often the newest positions are compared, in case a notification was lost.
+const POLL: Duration = Duration::from_secs(5);
+
+pub(super) struct PostgresFeed {
+    tables: Arc<FeedTables>,
+    /// Started at the first request for changes.
+    listener: OnceLock<AbortOnDropHandle<()>>,
+}
+
+struct FeedTables {
+    pool: Pool,
+    statements: FeedStatements,
+    changes: watch::Sender<u64>,
+}
+
+/// `$1` is the consumer and `$2` the channel, except in the statements that read events: there `$1` is the channel.
+struct FeedStatements {
+    position: String,
+    /// Returns the positions of the channel with each event after `$2`, or once without an event.
+    page: String,
+    cursor: String,
+    take: String,
+    /// Moves the cursor to `$4` under the lease `$3`. Returns whether the lease is valid, and whether the cursor was moved.
+    commit: String,
+    /// Sets the cursor to `$3`, and ends the lease.
+    set: String,
+    consumers: String,
+    /// Changes whenever rows become readable.
+    total: String,
+}
+
+impl FeedStatements {
+    fn of(settings: &PostgresSettings) -> Self {
+        let (table, progress) = (settings.quoted(), settings.progress());
+        let consumers = settings.consumers().unwrap_or_default();
+        // The rows above the newest position are not on the server's disk yet.
+        let position = format!(
+            "select (select min({POSITION}) from {table} where channel_id = $1 and {POSITION} > 0) as oldest, \
+             coalesce((select max({POSITION}) from {progress} where channel_id = $1), 0) as newest"
+        );
+        let of = "c.consumer = $1 and c.channel_id = $2";
+        let ended = "lease = null, leased_until = null, leased_through = null";
+        Self {
+            page: format!(
+                "with channel as ({position}), \
+                 event as (select {POSITION}, record, \
+                 sum(octet_length(record)) over (order by {POSITION}) - octet_length(record) as bytes_before \
+                 from (select {POSITION}, record from {table} where channel_id = $1 and {POSITION} > $2 \
+                 and {POSITION} <= (select newest from channel) order by {POSITION} limit $3) as next) \
+                 select channel.oldest, channel.newest, event.{POSITION}, event.record from channel \
+                 left join event on event.bytes_before < $4 order by event.{POSITION}"
+            ),
+            position,
+            cursor: format!(
+                "select c.through, coalesce(c.leased_until > clock_timestamp(), false) from {consumers} as c where {of}"
+            ),
+            take: format!(
+                "insert into {consumers} as c (consumer, channel_id, through, lease, leased_until, leased_through) \
+                 values ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 millisecond', $6) \
+                 on conflict (consumer, channel_id) do update set lease = excluded.lease, \
+                 leased_until = excluded.leased_until, leased_through = excluded.leased_through \
+                 where c.through = excluded.through \
+                 and coalesce(c.leased_until <= clock_timestamp(), true) returning 1"
+            ),
+            commit: format!(
+                "with held as (select c.through, c.leased_through from {consumers} as c \
+                 where {of} and c.lease = $3 and c.leased_until > clock_timestamp() for no key update), \
+                 moved as (update {consumers} as c set through = $4, {ended} from held \
+                 where {of} and $4 between held.through and held.leased_through returning 1) \
+                 select exists (select from held), exists (select from moved)"
+            ),
+            set: format!(
+                "insert into {consumers} (consumer, channel_id, through) values ($1, $2, $3) \
+                 on conflict (consumer, channel_id) do update set through = excluded.through, {ended}"
+            ),
+            consumers: format!(
+                "select consumer, channel_id, through, (extract(epoch from leased_until) * 1000000)::bigint, \
+                 coalesce(leased_until > clock_timestamp(), false) from {consumers} order by consumer, channel_id"
+            ),
+            total: format!("select coalesce(sum({POSITION}), 0)::bigint from {progress}"),
+        }
+    }
+}
+
+impl PostgresFeed {
+    /// The feed of the sink with this name. `changes` changes when the sink has delivered.
+    pub(super) fn new(name: &str, settings: PostgresSettings, changes: watch::Sender<u64>) -> Result<Self, SinkError> {
+        let statements = FeedStatements::of(&settings);
+        let pool = Pool::new(name, settings)?;
+        Ok(Self { tables: Arc::new(FeedTables { pool, statements, changes }), listener: OnceLock::new() })
+    }
+
+    async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, SinkError> {
+        let connection = self.tables.pool.borrow().await?;
+        Ok(connection.query(statement, parameters).await?)
+    }
+}
+
+impl FeedTables {
+    /// Wakes the readers after deliveries of other processes. Ends when it is aborted.
+    async fn listen(self: Arc<Self>) {
+        let changes = self.changes.clone();
+        let notified: OnNotification = Arc::new(move || changes.send_modify(|changes| *changes += 1));
+        let (mut open, mut known) = (None, None);
+        let mut ticks = interval(POLL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            // If the database cannot be used, the next request of a reader reports it.
+            match self.total(open.take(), &notified).await {
+                Ok((connection, total)) => {
+                    open = Some(connection);
+                    if known.replace(total) != Some(total) {
+                        notified();
+                    }
+                }
+                Err(error) => {
+                    debug!(error = %Chain(&error), "the feed is not notified of deliveries by other instances")
+                }
+            }
+        }
+    }
+
+    /// The sum of the newest positions, over a connection that receives notifications.
+    async fn total(
+        &self,
+        open: Option<OpenConnection>,
+        notified: &OnNotification,
+    ) -> Result<(OpenConnection, i64), DatabaseError> {
+        let open = match open {
+            Some(open) => open,
+            None => self.pool.listening(notified).await?,
+        };
+        let rows = answered(open.client.query_typed(&self.statements.total, &[])).await?;
+        let total = rows.first().map_or(0, |row| row.get(0));
+        Ok((open, total))
+    }
+}
+
+#[async_trait]
+impl LeaseStore for PostgresFeed {
+    async fn events(
+        &self,
+        channel: ChannelId,
+        after: i64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<FeedPage, SinkError> {
+        let [limit, bytes] = [limit, max_bytes].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+        let parameters: [Parameter<'_>; 4] = [
+            (&channel.0 as _, Type::UUID),
+            (&after as _, Type::INT8),
+            (&limit as _, Type::INT8),
+            (&bytes as _, Type::INT8),
+        ];
+        let rows = self.query(&self.tables.statements.page, &parameters).await?;
+        let position = rows.first().map_or_else(FeedPosition::default, position);
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        for row in &rows {
+            let Some(position) = row.get(2) else { break };
+            let record: &str = row.get(3);
+            if !is_within(&events, &mut bytes, record, max_bytes) {
+                break;
+            }
+            events.push(FeedEvent { position, record: record.into() });
+        }
+        Ok(page(events, position))
+    }
+
+    async fn cursor(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>) -> Result<Option<Cursor>, SinkError> {
+        let parameters: [Parameter<'_>; 2] = [(&consumer as _, Type::TEXT), (&channel.0 as _, Type::UUID)];
+        let rows = self.query(&self.tables.statements.cursor, &parameters).await?;
+        Ok(rows.first().map(|row| Cursor { through: row.get(0), is_leased: row.get(1) }))
+    }
+
+    async fn take(&self, of: ConsumerRef<'_>, new: &NewLease) -> Result<bool, SinkError> {
+        let valid = i64::try_from(new.valid.as_millis()).unwrap_or(i64::MAX);
+        let parameters: [Parameter<'_>; 6] = [
+            (&of.consumer as _, Type::TEXT),
+            (&of.channel.0 as _, Type::UUID),
+            (&new.after as _, Type::INT8),
+            (&new.lease as _, Type::TEXT),
+            (&valid as _, Type::INT8),
+            (&new.through as _, Type::INT8),
+        ];
+        Ok(!self.query(&self.tables.statements.take, &parameters).await?.is_empty())
+    }
+
+    async fn set(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>, through: i64) -> Result<(), SinkError> {
+        let parameters: [Parameter<'_>; 3] =
+            [(&consumer as _, Type::TEXT), (&channel.0 as _, Type::UUID), (&through as _, Type::INT8)];
+        self.query(&self.tables.statements.set, &parameters).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl FeedTable for PostgresFeed {
+    async fn newest(&self, channel: ChannelId) -> Result<FeedPosition, FeedError> {
+        let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
+        let rows = self.query(&self.tables.statements.position, &parameters).await?;
+        Ok(rows.first().map_or_else(FeedPosition::default, position))
+    }
+
+    async fn page(
+        &self,
+        channel: ChannelId,
+        after: i64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<FeedPage, FeedError> {
+        Ok(self.events(channel, after, limit, max_bytes).await?)
+    }
+
+    async fn lease(
+        &self,
+        consumer: &str,
+        channel: ChannelId,
+        limit: usize,
+        max_bytes: usize,
+        valid: Duration,
+    ) -> Result<Leased, FeedError> {
+        Ok(lease(self, ConsumerRef { consumer, channel }, limit, max_bytes, valid).await?)
+    }
+
+    async fn commit(
+        &self,
+        consumer: &str,
+        channel: ChannelId,
+        lease: &str,
+        through: i64,
+    ) -> Result<Committed, FeedError> {
+        let parameters: [Parameter<'_>; 4] = [
+            (&consumer as _, Type::TEXT),
+            (&channel.0 as _, Type::UUID),
+            (&lease as _, Type::TEXT),
+            (&through as _, Type::INT8),
+        ];
+        let rows = self.query(&self.tables.statements.commit, &parameters).await?;
+        let (is_held, has_moved) = rows.first().map_or((false, false), |row| (row.get(0), row.get(1)));
+        Ok(match (is_held, has_moved) {
+            (_, true) => Committed::Moved,
+            (true, false) => Committed::Beyond,
+            (false, false) => Committed::NotHeld,
+        })
+    }
+
+    async fn consumers(&self) -> Result<Vec<ConsumerState>, FeedError> {
+        let rows = self.query(&self.tables.statements.consumers, &[]).await?;
+        let state = |row: &Row| {
+            let until = row.get::<_, Option<i64>>(3).filter(|_| row.get(4));
+            let leased_until = until.and_then(|until| Timestamp::from_microsecond(until).ok());
+            let channel = ChannelId(row.get(1));
+            ConsumerState { consumer: row.get(0), channel, through: row.get(2), leased_until }
+        };
+        Ok(rows.iter().map(state).collect())
+    }
+
+    async fn set_cursor(&self, consumer: &str, channel: ChannelId, through: i64) -> Result<(), FeedError> {
+        let newest = FeedTable::newest(self, channel).await?.newest;
+        if through > newest {
+            return Err(FeedError::TooHigh { through, newest });
+        }
+        Ok(self.set(ConsumerRef { consumer, channel }, through.max(0)).await?)
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        let tables = &self.tables;
+        self.listener.get_or_init(|| AbortOnDropHandle::new(tokio::spawn(tables.clone().listen())));
+        tables.changes.subscribe()
+    }
+}
+
+fn position(row: &Row) -> FeedPosition {
+    FeedPosition::of(row.get(0), row.get(1))
+}

@@ -1,0 +1,296 @@
+//! Positions, the feed that reads them, and the consumers that hold rows back.
+
+use super::*;
+use crate::feed::{Committed, FeedError, FeedPosition, FeedTable, Leased};
+use crate::settings::FeedConsumer;
+
+/// The positions in the order in which the rows were written.
+const POSITIONS: &str = "select position from \"order\" order by id";
+
+const VALID: Duration = Duration::from_secs(1_000);
+
+fn place() -> Fixture {
+    let mut place = Fixture::new();
+    place.settings.feed = true;
+    place
+}
+
+fn feed(sink: &Sqlite) -> Arc<dyn FeedTable> {
+    Sink::feed(sink).unwrap()
+}
+
+/// The table as an older version leaves it. The rows from `first` on have no positions.
+fn written_by_an_older_version(place: &Fixture, first: i64) {
+    let change = format!(
+        "drop index if exists order_position; alter table order_progress drop column position; \
+         update \"order\" set position = null where id >= {first};"
+    );
+    place.reader().execute_batch(&change).unwrap();
+}
+
+async fn lease(feed: &Arc<dyn FeedTable>, limit: usize, valid: Duration) -> Leased {
+    feed.lease("ledger", channel(1).id, limit, usize::MAX, valid).await.unwrap()
+}
+
+/// The lease and the positions of its events.
+fn events(leased: Leased) -> (String, Vec<i64>) {
+    match leased {
+        Leased::Events { lease, events, .. } => (lease, events.iter().map(|event| event.position).collect()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn positions_follow_the_order_of_delivery_and_a_repeat_makes_no_gap() {
+    let place = Fixture::new();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), [1, 4, 5])).await.unwrap();
+    deliver(&sink, &channel(2), &records(&channel(2), [9])).await.unwrap();
+    // A late delivery among repeats.
+    deliver(&sink, &channel(1), &records(&channel(1), [1, 3, 4])).await.unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [6])).await.unwrap();
+    assert_eq!(place.offsets(), [1, 4, 5, 9, 3, 6]);
+    assert_eq!(place.numbers(POSITIONS), [1, 2, 3, 1, 4, 5]);
+    assert_eq!(place.numbers("select position from order_progress order by channel_id"), [5, 1]);
+}
+
+#[tokio::test]
+async fn several_lanes_of_one_channel_share_the_positions_of_a_table() {
+    let place = Fixture::new();
+    let sink = place.sink();
+    let other = LaneRef { sink: "other".into(), ..lane(&channel(1)) };
+    for lane in [lane(&channel(1)), other.clone()] {
+        let recorded = Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None };
+        sink.resume(&recorded).await.unwrap();
+    }
+    for (lane, after, offsets) in [
+        (lane(&channel(1)), None, 1..3),
+        (other.clone(), None, 1..4),
+        (lane(&channel(1)), Some(2), 3..6),
+        (other, Some(3), 4..7),
+    ] {
+        let messages = records(&channel(1), offsets);
+        let (after, through) = (after.map(offset), messages.last().unwrap().offset());
+        sink.deliver(&Delivery { lane: &lane, epoch: 1, after, through, messages: &messages }).await.unwrap();
+    }
+    assert_eq!(place.numbers(POSITIONS), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(place.numbers("select position from order_progress"), [6, 6]);
+}
+
+#[tokio::test]
+async fn a_position_is_not_used_again_after_the_rows_or_the_lanes_were_removed() {
+    let place = Fixture::new();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), 1..4)).await.unwrap();
+    place.reader().execute_batch("delete from \"order\"").unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [4])).await.unwrap();
+    assert_eq!(place.numbers(POSITIONS), [4]);
+    place.reader().execute_batch("delete from order_progress").unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [5])).await.unwrap();
+    assert_eq!(place.numbers(POSITIONS), [4, 5]);
+}
+
+#[tokio::test]
+async fn rows_of_an_older_version_are_numbered_in_the_order_in_which_they_were_written() {
+    let place = Fixture::new();
+    for (from, remove) in [(1, true), (3, false)] {
+        let sink = place.sink();
+        for number in [5, 1, 3] {
+            deliver(&sink, &channel(1), &records(&channel(1), [number])).await.unwrap();
+            deliver(&sink, &channel(2), &records(&channel(2), [number])).await.unwrap();
+        }
+        drop(sink);
+        written_by_an_older_version(&place, from);
+        if remove {
+            place.reader().execute_batch("alter table \"order\" drop column position").unwrap();
+        }
+        let sink = place.sink();
+        if remove {
+            let seen = sink.probe().await.unwrap();
+            assert!(seen.contains("1 columns will be added"), "{seen}");
+        }
+        deliver(&sink, &channel(1), &records(&channel(1), [5, 7])).await.unwrap();
+        assert_eq!(place.numbers(POSITIONS), [1, 1, 2, 2, 3, 3, 4]);
+        assert_eq!(place.numbers("select position from order_progress order by channel_id"), [4, 3]);
+        place.assert_sound();
+        drop(sink);
+        place
+            .reader()
+            .execute_batch("delete from \"order\" where event_offset = 7; update order_progress set position = 3")
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn rows_that_an_older_version_adds_meanwhile_get_positions_with_the_next_delivery() {
+    let place = Fixture::new();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    let columns = "channel_id, channel, type, delivered, verification, record";
+    place
+        .reader()
+        .execute_batch(&format!(
+            "insert into \"order\" (event_offset, event_id, {columns}) select event_offset + 7, event_id || '0', {columns} \
+             from \"order\" order by id"
+        ))
+        .unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap();
+    assert_eq!(place.offsets(), [1, 2, 8, 9, 3]);
+    assert_eq!(place.numbers(POSITIONS), [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
+async fn a_page_has_the_records_in_order_and_is_bounded() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    assert_eq!(feed.newest(channel(1).id).await.unwrap(), FeedPosition::default(), "there is no database yet");
+    let mut changes = feed.changes();
+    changes.mark_unchanged();
+    let messages = records(&channel(1), [1, 3, 4, 2]);
+    for message in &messages {
+        deliver(&sink, &channel(1), std::slice::from_ref(message)).await.unwrap();
+    }
+    assert!(changes.has_changed().unwrap(), "a delivery wakes readers");
+    let page = async |after, limit, bytes| feed.page(channel(1).id, after, limit, bytes).await.unwrap();
+    let whole = page(0, 10, usize::MAX).await;
+    assert_eq!((whole.oldest, whole.newest), (Some(1), 4));
+    let expected: Vec<_> = messages.iter().map(|message| std::str::from_utf8(message.body()).unwrap()).collect();
+    assert_eq!(whole.events.iter().map(|event| &*event.record).collect::<Vec<_>>(), expected);
+    let bytes = expected[2].len() + expected[3].len();
+    for (after, limit, bytes, positions) in [
+        (2, 10, bytes, &[3, 4][..]),
+        (2, 10, bytes - 1, &[3]),
+        (2, 10, 0, &[3]),
+        (1, 2, bytes, &[2, 3]),
+        (4, 9, 9, &[]),
+    ] {
+        let found: Vec<_> = page(after, limit, bytes).await.events.iter().map(|event| event.position).collect();
+        assert_eq!(found, positions, "{after} {limit} {bytes}");
+    }
+    place.reader().execute_batch("delete from \"order\" where position < 3").unwrap();
+    let position = feed.newest(channel(1).id).await.unwrap();
+    assert_eq!((position.is_gone(1), position.is_gone(2)), (Some(3), None));
+    place.reader().execute_batch("delete from \"order\"").unwrap();
+    let position = feed.newest(channel(1).id).await.unwrap();
+    assert_eq!((position.is_gone(3), position.is_gone(4)), (Some(5), None), "no row is left");
+}
+
+#[tokio::test]
+async fn a_lease_excludes_others_until_it_is_committed_or_expires() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    assert_eq!(lease(&feed, 2, VALID).await, Leased::Nothing);
+    deliver(&sink, &channel(1), &records(&channel(1), 1..6)).await.unwrap();
+    let commit = async |lease: &str, through| feed.commit("ledger", channel(1).id, lease, through).await.unwrap();
+
+    let (first, positions) = events(lease(&feed, 2, VALID).await);
+    assert_eq!(positions, [1, 2]);
+    assert_eq!(lease(&feed, 2, VALID).await, Leased::Held);
+    let state = feed.consumers().await.unwrap().remove(0);
+    assert!(state.through == 0 && state.leased_until.unwrap() > Timestamp::now(), "{state:?}");
+    assert!(matches!(feed.lease("other", channel(1).id, 9, 0, VALID).await.unwrap(), Leased::Events { .. }));
+    assert_eq!(commit(&first, 3).await, Committed::Beyond);
+    assert_eq!(commit("another", 2).await, Committed::NotHeld);
+    assert_eq!(commit(&first, 1).await, Committed::Moved);
+    assert_eq!(commit(&first, 2).await, Committed::NotHeld, "the commit has ended the lease");
+
+    let (expired, positions) = events(lease(&feed, 2, Duration::ZERO).await);
+    assert_eq!(positions, [2, 3]);
+    assert_eq!(commit(&expired, 2).await, Committed::NotHeld);
+    let (second, positions) = events(lease(&feed, 1, VALID).await);
+    assert_eq!(positions, [2]);
+    assert_eq!(commit(&expired, 2).await, Committed::NotHeld);
+    assert_eq!(commit(&second, 2).await, Committed::Moved);
+    let state = feed.consumers().await.unwrap().remove(0);
+    assert_eq!((&*state.consumer, state.through, state.leased_until), ("ledger", 2, None));
+
+    place.reader().execute_batch("delete from \"order\" where position <= 3").unwrap();
+    assert_eq!(lease(&feed, 2, VALID).await, Leased::Gone { oldest: 4 });
+    feed.set_cursor("ledger", channel(1).id, 3).await.unwrap();
+    assert_eq!(events(lease(&feed, 9, VALID).await).1, [4, 5]);
+    let refused = feed.set_cursor("ledger", channel(1).id, 6).await;
+    assert!(matches!(refused, Err(FeedError::TooHigh { newest: 5, .. })), "{refused:?}");
+    // A new consumer begins with the oldest row.
+    let leased = feed.lease("new", channel(1).id, 9, usize::MAX, VALID).await.unwrap();
+    assert_eq!(events(leased).1, [4, 5]);
+}
+
+#[tokio::test]
+async fn only_one_of_many_concurrent_requests_gets_the_lease() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    deliver(&sink, &channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    let requests = futures_util::future::join_all((0..20).map(|_| lease(&feed, 9, VALID))).await;
+    let taken = requests.iter().filter(|leased| matches!(leased, Leased::Events { .. })).count();
+    let held = requests.iter().filter(|leased| **leased == Leased::Held).count();
+    assert_eq!((taken, held), (1, 19));
+}
+
+#[tokio::test]
+async fn a_cursor_above_the_positions_of_a_restored_table_moves_back() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    deliver(&sink, &channel(1), &records(&channel(1), 1..6)).await.unwrap();
+    feed.set_cursor("ledger", channel(1).id, 5).await.unwrap();
+    place
+        .reader()
+        .execute_batch("delete from \"order\" where position > 2; update order_progress set position = 2, through = 2")
+        .unwrap();
+    assert_eq!(lease(&feed, 9, VALID).await, Leased::Nothing);
+    deliver(&sink, &channel(1), &records(&channel(1), 3..6)).await.unwrap();
+    assert_eq!(events(lease(&feed, 9, VALID).await).1, [3, 4, 5]);
+}
+
+#[tokio::test]
+async fn a_feed_follows_a_replaced_file_and_leaves_no_log_behind() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    deliver(&sink, &channel(1), &records(&channel(1), 1..4)).await.unwrap();
+    assert_eq!(feed.newest(channel(1).id).await.unwrap().newest, 3);
+    let kept = place.directory.path().join("kept.db");
+    std::fs::rename(&place.settings.path, &kept).unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [8])).await.unwrap();
+    assert_eq!(feed.newest(channel(1).id).await.unwrap().newest, 1);
+    assert_eq!(offsets_of(&kept), [1, 2, 3]);
+    drop(sink);
+    assert!(feed.lease("ledger", channel(1).id, 9, 9, VALID).await.is_err(), "the sink has ended");
+    drop(feed);
+    assert_eq!(std::fs::read_dir(place.directory.path()).unwrap().count(), 2, "only the two databases are left");
+    place.assert_sound();
+}
+
+#[tokio::test]
+async fn keep_for_waits_for_the_named_consumers_and_keep_size_does_not() {
+    let mut place = place();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), 1..6)).await.unwrap();
+    feed(&sink).set_cursor("ledger", channel(1).id, 2).await.unwrap();
+    drop(sink);
+    place.reader().execute_batch("update \"order\" set delivered = '2020-01-01T00:00:00.000Z'").unwrap();
+    place.settings.keep_for = Some(Duration::from_secs(60 * 60));
+    place.settings.keep_for_consumers = vec![FeedConsumer { consumer: "ledger".to_owned(), channel: channel(1).id }];
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), [6])).await.unwrap();
+    assert_eq!(until_at_most(&place, 4).await, 4);
+    assert_eq!(place.offsets(), [3, 4, 5, 6]);
+    feed(&sink).set_cursor("ledger", channel(1).id, 6).await.unwrap();
+    drop(sink);
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), [7])).await.unwrap();
+    assert_eq!(until_at_most(&place, 2).await, 2, "rows that are not old are kept");
+    assert_eq!(place.offsets(), [6, 7]);
+    feed(&sink).set_cursor("ledger", channel(1).id, 0).await.unwrap();
+    drop(sink);
+
+    place.settings.keep_size = Some(1 << 20);
+    let sink = place.sink();
+    for number in 0..8 {
+        deliver(&sink, &channel(1), &records(&channel(1), 500 * number + 10..500 * number + 510)).await.unwrap();
+    }
+    until_at_most(&place, 2_500).await;
+}

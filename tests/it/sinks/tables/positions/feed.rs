@@ -1,0 +1,348 @@
+//! The column `position`, and the feed that reads the table in its order.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use sink::feed::{Committed, FeedPosition, FeedTable, Leased};
+use sink::{SqliteSettings, sqlite};
+use telemetry::metrics::UpkeepFailures;
+use tempfile::TempDir;
+
+use super::*;
+use crate::support::{everything, random};
+
+/// The positions of the table, in their order, each with the offset and the id of its event. `mine` numbers the rows in the order
+/// in which a test inserted them.
+const ROWS: &str = "select position, event_offset, coalesce(event_id, '-') from events order by position";
+
+const VALID: Duration = Duration::from_secs(1_000);
+
+/// Longer than a notification takes, and shorter than the interval at which the feed queries the database.
+const AT_ONCE: Duration = Duration::from_secs(4);
+
+fn with_feed(url: &str) -> Arc<dyn Sink> {
+    postgres("warehouse", PostgresSettings { feed: true, ..settings(url, true) }).unwrap()
+}
+
+fn lane_of(sink: &str) -> LaneRef {
+    LaneRef { sink: sink.into(), ..lane() }
+}
+
+/// Delivers as this lane, at its current position.
+async fn deliver_as(sink: &Arc<dyn Sink>, lane: &LaneRef, messages: &[Message]) {
+    let after = match sink.position(lane).await.unwrap() {
+        Position::At(after) => after,
+        Position::Missing(_) => {
+            sink.resume(&Recorded { lane: lane.clone(), ..recorded(None) }).await.unwrap();
+            None
+        }
+        Position::Untracked => panic!("tables have positions"),
+    };
+    let through = messages.last().unwrap().offset();
+    sink.deliver(&Delivery { lane, epoch: 1, after, through, messages }).await.unwrap();
+}
+
+fn positions(database: &Database) -> Vec<String> {
+    database.psql("select position from events order by position")
+}
+
+/// A table under random deliveries.
+enum Table {
+    Postgres(Database),
+    Sqlite(TempDir),
+}
+
+impl Table {
+    fn sink(&self) -> Arc<dyn Sink> {
+        match self {
+            Self::Postgres(database) => with_feed(&database.url()),
+            Self::Sqlite(directory) => {
+                let settings = SqliteSettings {
+                    path: directory.path().join("events.db"),
+                    table: "events".to_owned(),
+                    operations: false,
+                    search: Search::None,
+                    keep_for: None,
+                    keep_for_consumers: Vec::new(),
+                    keep_size: None,
+                    feed: true,
+                };
+                sqlite(settings, UpkeepFailures::default()).unwrap()
+            }
+        }
+    }
+
+    fn connection(directory: &TempDir) -> rusqlite::Connection {
+        rusqlite::Connection::open(directory.path().join("events.db")).unwrap()
+    }
+
+    async fn change(&self, statements: &str) {
+        match self {
+            Self::Postgres(database) => database.change(statements).await,
+            Self::Sqlite(directory) => Self::connection(directory).execute_batch(statements).unwrap(),
+        }
+    }
+
+    /// The position of each row.
+    async fn rows(&self) -> BTreeMap<(i64, String), i64> {
+        match self {
+            Self::Postgres(database) => {
+                let rows = database.query(&ROWS.replace("event_id", "event_id::text")).await;
+                rows.iter().map(|row| ((row.get(1), row.get(2)), row.get(0))).collect()
+            }
+            Self::Sqlite(directory) => {
+                let connection = Self::connection(directory);
+                let mut select = connection.prepare(ROWS).unwrap();
+                let row = |row: &rusqlite::Row<'_>| Ok(((row.get(1)?, row.get(2)?), row.get(0)?));
+                select.query_map([], row).unwrap().collect::<Result<_, _>>().unwrap()
+            }
+        }
+    }
+}
+
+/// A delivery of up to 300 events in ascending order, new ones, late ones and repeats. Several events can have one offset.
+fn batch(rng: &mut StdRng) -> Vec<Message> {
+    let count = if rng.random_bool(0.1) { 300 } else { rng.random_range(1..8) };
+    let mut keys: Vec<_> = (0..count).map(|_| (rng.random_range(1..400), rng.random_range(0..2_u128))).collect();
+    keys.sort_unstable();
+    keys.into_iter().map(|(number, id)| event(number, (id > 0).then_some(id))).collect()
+}
+
+/// A repeat of an event that has a row.
+fn repeat(expected: &BTreeMap<(i64, String), i64>) -> Vec<Message> {
+    let repeated = expected.keys().next().expect("there is a row");
+    vec![event(repeated.0, Uuid::try_parse(&repeated.1).ok().map(|id| id.as_u128()))]
+}
+
+async fn positions_stay_dense(table: Table) {
+    let mut rng = random(39);
+    let mut sink = table.sink();
+    // The position of each event that has a row, and the newest position.
+    let (mut expected, mut newest) = (BTreeMap::<(i64, String), i64>::new(), 0);
+    for _ in 0..if everything() { 400 } else { 60 } {
+        let oldest = expected.values().min().copied().unwrap_or(newest + 1);
+        match if expected.is_empty() { 9 } else { rng.random_range(0..10) } {
+            0 => {
+                // Retention.
+                let through = rng.random_range(0..=newest);
+                table.change(&format!("delete from events where position <= {through}")).await;
+                expected.retain(|_, position| *position > through);
+            }
+            // Another process. The process before it may have been of an older version: its rows have no positions.
+            1 => {
+                drop(sink);
+                let known = rng.random_range(oldest - 1..=newest);
+                table
+                    .change(&format!(
+                        "update events set position = null where position > {known}; \
+                         update events_progress set position = {known}"
+                    ))
+                    .await;
+                sink = table.sink();
+                deliver_as(&sink, &lane_of("one"), &repeat(&expected)).await;
+                assert_eq!(table.rows().await, expected);
+            }
+            _ => {
+                let lane = lane_of(["one", "other"][rng.random_range(0..2)]);
+                let messages = batch(&mut rng);
+                deliver_as(&sink, &lane, &messages).await;
+                for message in &messages {
+                    let EventKey { offset, id } = message.event_key();
+                    let id = id.map_or_else(|| "-".to_owned(), |id| id.to_string());
+                    expected.entry((offset.get(), id)).or_insert_with(|| {
+                        newest += 1;
+                        newest
+                    });
+                }
+                assert_eq!(table.rows().await, expected);
+                let feed = sink.feed().unwrap();
+                let found = feed.newest(lane.channel.id).await.unwrap();
+                let oldest = expected.values().min().copied().unwrap_or(newest + 1);
+                assert_eq!(found, FeedPosition { oldest: Some(oldest), newest });
+                let page = feed.page(lane.channel.id, oldest - 1, usize::MAX, usize::MAX).await.unwrap();
+                assert!(page.events.iter().map(|event| event.position).eq(oldest..=newest), "{page:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn positions_in_postgresql_are_dense_and_never_change() {
+    let Some((database, _)) = database().await else { return };
+    positions_stay_dense(Table::Postgres(database)).await;
+}
+
+#[tokio::test]
+async fn positions_in_sqlite_are_dense_and_never_change() {
+    positions_stay_dense(Table::Sqlite(tempfile::tempdir().unwrap())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_writers_of_one_channel_leave_no_gap_and_store_each_event_once() {
+    let Some((database, sink)) = database().await else { return };
+    for name in ["a", "b", "c"] {
+        sink.resume(&Recorded { lane: lane_of(name), ..recorded(None) }).await.unwrap();
+    }
+    let writers = ["a", "b", "c"].map(|name| {
+        // Each one is a process of its own.
+        let sink = sink_at(&database.url());
+        tokio::spawn(async move {
+            for start in 0..12 {
+                deliver_as(&sink, &lane_of(name), &events(start * 50 + 1..=start * 50 + 300)).await;
+            }
+        })
+    });
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert_eq!(offsets(&database), numbers(1..=850));
+    assert_eq!(positions(&database), numbers(1..=850));
+    assert_eq!(database.psql("select distinct position from events_progress"), ["850"]);
+}
+
+/// Makes the tables those of a version without positions, whose rows were delivered in the order 7, 6, …
+const WITHOUT_POSITIONS: &str = "alter table events drop column position; alter table events_progress drop column position; \
+    update events set delivered = now() - event_offset * interval '1 minute'";
+
+#[tokio::test]
+async fn an_upgrade_numbers_the_rows_in_the_order_of_delivery() {
+    let Some((database, sink)) = database().await else { return };
+    seven(&sink).await;
+    database.psql(WITHOUT_POSITIONS);
+    let sink = sink_at(&database.url());
+    let said = sink.probe().await.unwrap();
+    assert!(said.contains("this SQL will be run: ") && said.contains("\"events_position\""), "{said}");
+    assert_eq!(resumed(&sink, &confirmed(7)).await, at(7));
+    deliver(&sink, Some(7), &events([2, 8])).await.unwrap();
+    let order = "select event_offset from events order by position";
+    assert_eq!(database.psql(order), numbers([7, 6, 5, 4, 3, 2, 1, 8]));
+    assert_eq!(positions(&database), numbers(1..=8));
+    let said = sink.probe().await.unwrap();
+    assert!(said.contains("table public.events is there") && !said.contains("will be run"), "{said}");
+}
+
+#[tokio::test]
+async fn without_permission_to_add_the_column_the_sql_is_printed_and_the_role_may_number_the_rows() {
+    let Some((database, sink)) = database().await else { return };
+    seven(&sink).await;
+    let role = format!("reader_of_{}", database.name);
+    database.psql(&format!(
+        "create role {role} login; grant select, insert on events to {role}; \
+         grant select, insert, update on events_progress to {role}"
+    ));
+    database.psql(WITHOUT_POSITIONS);
+    let sink = postgres("warehouse", settings(&database.url_as(&role), false)).unwrap();
+    let said = sink.probe().await.unwrap_err().to_string();
+    let (why, sql) = said.split_once(" run: ").unwrap_or_else(|| panic!("{said}"));
+    assert!(why.contains("create is false"), "{said}");
+    for _ in 0..2 {
+        database.psql(sql);
+    }
+    assert_eq!(resumed(&sink, &confirmed(7)).await, at(7));
+    assert_eq!(positions(&database), numbers(1..=7));
+    // Without the right, nothing is delivered before the older rows have their positions.
+    database.psql(&format!(
+        "revoke update (position) on events from {role}; update events set position = null where position > 5"
+    ));
+    let refused = deliver(&sink, Some(7), &events([8])).await.unwrap_err();
+    assert!(refused.error.to_string().contains("update of the column position"), "{refused:?}");
+    assert_eq!(offsets(&database), numbers(1..=7));
+}
+
+#[tokio::test]
+async fn rows_that_an_older_version_adds_meanwhile_get_positions_before_the_next_event() {
+    let Some((database, sink)) = database().await else { return };
+    seven(&sink).await;
+    let columns = "channel_id, channel, type, delivered, verification, record";
+    let older = format!(
+        "insert into events (event_offset, {columns}) select event_offset + 7, {columns} from events \
+         where event_offset <= 3 and position is not null"
+    );
+    database.psql(&older);
+    // More rows than one statement writes.
+    deliver(&sink, Some(7), &events(11..=500)).await.unwrap();
+    let order = "select event_offset from events order by position";
+    assert_eq!(database.psql(order), numbers((1..=500).collect::<Vec<_>>()));
+    assert_eq!(positions(&database), numbers(1..=500));
+}
+
+async fn lease(feed: &Arc<dyn FeedTable>, consumer: &str, valid: Duration) -> Leased {
+    feed.lease(consumer, lane().channel.id, 2, usize::MAX, valid).await.unwrap()
+}
+
+/// The lease and the positions of its events.
+fn leased(leased: Leased) -> (String, Vec<i64>) {
+    match leased {
+        Leased::Events { lease, events, .. } => (lease, events.iter().map(|event| event.position).collect()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn consumers_of_two_instances_never_have_the_same_lease() {
+    let Some((database, _)) = database().await else { return };
+    let sinks = [with_feed(&database.url()), with_feed(&database.url())];
+    seven(&sinks[0]).await;
+    let feeds = sinks.each_ref().map(|sink| sink.feed().unwrap());
+    let commit = async |feed: &Arc<dyn FeedTable>, lease: &str, through| {
+        feed.commit("ledger", lane().channel.id, lease, through).await.unwrap()
+    };
+    let (first, other) = tokio::join!(lease(&feeds[0], "ledger", VALID), lease(&feeds[1], "ledger", VALID));
+    let (first, other) = if other == Leased::Held { (first, other) } else { (other, first) };
+    let (first, positions) = leased(first);
+    assert_eq!((positions, other), (vec![1, 2], Leased::Held));
+    assert_eq!(leased(lease(&feeds[1], "other", VALID).await).1, [1, 2]);
+    assert_eq!(commit(&feeds[1], &first, 3).await, Committed::Beyond);
+    assert_eq!(commit(&feeds[1], &first, 2).await, Committed::Moved);
+    assert_eq!(commit(&feeds[0], &first, 2).await, Committed::NotHeld);
+
+    let (expired, positions) = leased(lease(&feeds[0], "ledger", Duration::ZERO).await);
+    assert_eq!(positions, [3, 4]);
+    assert_eq!(commit(&feeds[0], &expired, 4).await, Committed::NotHeld);
+    let (second, positions) = leased(lease(&feeds[1], "ledger", VALID).await);
+    assert_eq!(positions, [3, 4]);
+    assert_eq!(commit(&feeds[0], &expired, 4).await, Committed::NotHeld);
+    assert_eq!(commit(&feeds[0], &second, 4).await, Committed::Moved);
+    let states = feeds[0].consumers().await.unwrap();
+    let found: Vec<_> = states.iter().map(|of| (&*of.consumer, of.through, of.leased_until.is_some())).collect();
+    assert_eq!(found, [("ledger", 4, false), ("other", 0, true)]);
+
+    database.psql("delete from events where position < 6");
+    assert_eq!(lease(&feeds[0], "ledger", VALID).await, Leased::Gone { oldest: 6 });
+    feeds[0].set_cursor("ledger", lane().channel.id, 5).await.unwrap();
+    assert_eq!(leased(lease(&feeds[0], "ledger", VALID).await).1, [6, 7]);
+}
+
+#[tokio::test]
+async fn a_delivery_of_another_instance_wakes_the_readers() {
+    let Some((database, _)) = database().await else { return };
+    let [writer, reader] = [with_feed(&database.url()), with_feed(&database.url())];
+    seven(&writer).await;
+    let mut changes = reader.feed().unwrap().changes();
+    // The first comparison finds events: from now on the feed listens.
+    tokio::time::timeout(crate::support::LONGEST_WAIT, changes.changed()).await.unwrap().unwrap();
+    deliver(&writer, Some(7), &events([8])).await.unwrap();
+    tokio::time::timeout(AT_ONCE, changes.changed()).await.expect("a notification arrives").unwrap();
+}
+
+#[tokio::test]
+async fn rows_that_are_not_on_the_servers_disk_yet_are_not_read() {
+    let Some((database, _)) = database().await else { return };
+    let sink = with_feed(&database.url());
+    seven(&sink).await;
+    // The statement that would wait for the disk is refused.
+    database.psql("alter table events add constraint mine check (event_offset < 400)");
+    let refused = deliver(&sink, Some(7), &events(8..=500)).await.unwrap_err();
+    assert!(refused.delivered == 392, "{refused:?}");
+    let feed = sink.feed().unwrap();
+    assert_eq!(feed.newest(lane().channel.id).await.unwrap().newest, 399);
+    // As if the server had not been asked yet.
+    database.psql("update events_progress set position = 9");
+    assert_eq!(feed.page(lane().channel.id, 0, 900, usize::MAX).await.unwrap().events.len(), 9);
+    database.psql("alter table events drop constraint mine");
+    deliver(&sink, Some(399), &events(400..=500)).await.unwrap();
+    assert_eq!(feed.newest(lane().channel.id).await.unwrap().newest, 500);
+    assert_eq!(positions(&database), numbers(1..=500));
+}
