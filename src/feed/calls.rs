@@ -51,10 +51,10 @@ async fn admit(State(state): State<Arc<FeedState>>, request: Request, next: Next
 }
 
 async fn admitted(state: &Arc<FeedState>, mut request: Request, next: Next) -> Result<Response, Problem> {
-    let settings = state.settings();
+    let settings = &state.served().settings;
     let peer = request.extensions().get::<Peer>().and_then(|Peer(peer)| *peer);
     let known =
-        Visitor::of(request.headers(), state.is_local).and_then(|visitor| Ok((visitor, visitor.consumer(&settings)?)));
+        Visitor::of(request.headers(), state.is_local).and_then(|visitor| Ok((visitor, visitor.consumer(settings)?)));
     let (visitor, consumer) =
         known.inspect_err(|_| warn!(?peer, "a request to the feed has no valid token: refused"))?;
     if state.stop.is_cancelled() {
@@ -87,8 +87,9 @@ async fn channels(
 ) -> Result<Response, Problem> {
     Parameters::read(request.uri().query(), &[])?;
     let mut channels = Vec::new();
-    for channel in visitor.channels(&state.settings())? {
-        let position = state.of_table(state.table.newest(channel.id)).await?;
+    let served = state.served();
+    for channel in visitor.channels(&served.settings)? {
+        let position = state.of_table(served.table.newest(channel.id)).await?;
         channels.push(json!({ "name": &*channel.name, "id": channel.id.to_string(), "position": position.newest }));
     }
     Ok(Json(json!({ "channels": channels })).into_response())

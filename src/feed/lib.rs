@@ -37,6 +37,7 @@ mod tests;
 
 pub use listener::{FeedListener, serve};
 pub use settings::{Consumer, FeedChannel, FeedSettings, Listen, TokenHash};
+pub use state::Served;
 
 /// The description of the calls, in the form of OpenAPI 3.1.
 ///

@@ -28,11 +28,9 @@ use operator::server::{self, Bounds};
 mod stream;
 
 use crate::calls;
-use crate::settings::{FeedSettings, Listen};
-use crate::state::FeedState;
+use crate::settings::Listen;
 use crate::state::limits::AnswerMemory;
-use crate::state::positions::Positions;
-use crate::table::FeedTable;
+use crate::state::{FeedState, Served};
 
 use stream::ClientStream;
 
@@ -120,8 +118,8 @@ fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     operator::bind_private(path, &directory.join(CLOSED))
 }
 
-/// Serves the events of a table until it is dropped. `memory` is the limit for the events of all answers, in bytes. New settings are
-/// used from the next request on. After `stop` was canceled, requests do not wait any more, and new requests are refused.
+/// Serves the events of a table until it is dropped. `memory` is the limit for the events of all answers, in bytes. Another table and
+/// new settings are used from the next request on. After `stop` was canceled, requests do not wait any more, and new requests are refused.
 ///
 /// # Cancellation
 ///
@@ -129,25 +127,21 @@ fn bind_socket(path: &Path) -> io::Result<UnixListener> {
 pub async fn serve(
     listener: FeedListener,
     memory: usize,
-    settings: watch::Receiver<Arc<FeedSettings>>,
-    table: Arc<dyn FeedTable>,
+    served: watch::Receiver<Arc<Served>>,
     stop: CancellationToken,
 ) -> Infallible {
-    serve_within(BOUNDS, listener, memory, settings, table, stop).await
+    serve_within(BOUNDS, listener, memory, served, stop).await
 }
 
 pub(crate) async fn serve_within(
     bounds: Bounds,
     listener: FeedListener,
     memory: usize,
-    settings: watch::Receiver<Arc<FeedSettings>>,
-    table: Arc<dyn FeedTable>,
+    served: watch::Receiver<Arc<Served>>,
     stop: CancellationToken,
 ) -> Infallible {
     let state = FeedState {
-        settings: settings.clone(),
-        positions: Positions::new(table.clone()),
-        table,
+        served: served.clone(),
         requests: Arc::default(),
         memory: AnswerMemory::new(memory),
         most_requests: bounds.clients_now().saturating_sub(REFUSED_CLIENTS).max(1),
@@ -155,14 +149,14 @@ pub(crate) async fn serve_within(
         is_local: matches!(listener.socket, Socket::Unix(_)),
     };
     info!(address = ?listener.address(), "the feed is served");
-    let mut tls = Tls { settings, identity: None, acceptor: None };
+    let mut tls = Tls { served, identity: None, acceptor: None };
     let accept = async || listener.accept(&mut tls).await;
     server::serve(accept, calls::router(Arc::new(state)), bounds).await
 }
 
 /// The TLS settings in force.
 struct Tls {
-    settings: watch::Receiver<Arc<FeedSettings>>,
+    served: watch::Receiver<Arc<Served>>,
     /// The certificate of the acceptor.
     identity: Option<Identity>,
     acceptor: Option<TlsAcceptor>,
@@ -171,7 +165,8 @@ struct Tls {
 impl Tls {
     /// The acceptor for the next connection. `None` for plain HTTP.
     fn acceptor(&mut self) -> Option<&TlsAcceptor> {
-        let settings = self.settings.borrow_and_update();
+        let served = self.served.borrow();
+        let settings = &served.settings;
         if settings.identity != self.identity {
             match settings.identity.as_ref().map(Identity::server).transpose() {
                 Ok(server) => self.acceptor = server.map(|server| Arc::new(server).into()),
@@ -182,7 +177,7 @@ impl Tls {
             }
             self.identity.clone_from(&settings.identity);
         }
-        drop(settings);
+        drop(served);
         self.acceptor.as_ref()
     }
 }

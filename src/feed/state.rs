@@ -1,4 +1,9 @@
-//! The state that all requests share: the settings in force, the table and the limits.
+//! The state that all requests share: the table and the settings in force, and the limits.
+//!
+//! # Invariants
+//!
+//! * **A reload replaces settings and table together.** A request that waits then ends its wait, and a stream checks its access and
+//!   continues with the new table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +27,29 @@ use positions::Positions;
 /// How long a request can wait for the table, or for memory.
 const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The state that all requests share.
-pub(crate) struct FeedState {
-    pub(crate) settings: watch::Receiver<Arc<FeedSettings>>,
+/// The table that is served, and the settings. A reload can replace both while the feed serves.
+pub struct Served {
+    pub(crate) settings: FeedSettings,
     pub(crate) table: Arc<dyn FeedTable>,
     pub(crate) positions: Positions,
+}
+
+impl Served {
+    /// Serves a table with these settings.
+    pub fn new(settings: FeedSettings, table: Arc<dyn FeedTable>) -> Self {
+        Self { settings, positions: Positions::new(table.clone()), table }
+    }
+
+    /// Serves the same table with other settings.
+    #[must_use]
+    pub fn with(&self, settings: FeedSettings) -> Self {
+        Self::new(settings, self.table.clone())
+    }
+}
+
+/// The state that all requests share.
+pub(crate) struct FeedState {
+    pub(crate) served: watch::Receiver<Arc<Served>>,
     pub(crate) requests: Arc<Requests>,
     pub(crate) memory: AnswerMemory,
     /// The largest number of simultaneous requests that the descriptors of the process allow.
@@ -38,9 +61,17 @@ pub(crate) struct FeedState {
 }
 
 impl FeedState {
-    /// The settings in force.
-    pub(crate) fn settings(&self) -> Arc<FeedSettings> {
-        self.settings.borrow().clone()
+    /// The table and the settings in force.
+    pub(crate) fn served(&self) -> Arc<Served> {
+        self.served.borrow().clone()
+    }
+
+    /// Begins to watch for changes. A change after this call is not missed.
+    pub(crate) fn changes(&self) -> Changes {
+        let mut served = self.served.clone();
+        let mut table = served.borrow_and_update().table.changes();
+        table.mark_unchanged();
+        Changes { table, served }
     }
 
     /// Waits for an answer of the table.
@@ -53,7 +84,7 @@ impl FeedState {
 
     /// Reserves memory for the events of an answer.
     pub(crate) async fn reserve(&self, visitor: Visitor, bytes: usize) -> Result<ReservedMemory, Problem> {
-        let consumer = visitor.consumer(&self.settings())?.map(|consumer| consumer.name.clone());
+        let consumer = visitor.consumer(&self.served().settings)?.map(|consumer| consumer.name.clone());
         let reserved = timeout(TABLE_TIMEOUT, self.memory.reserve(consumer, bytes)).await;
         reserved.map_err(|_| Problem::busy("other answers use all memory of the feed: try again"))
     }
@@ -63,7 +94,7 @@ impl FeedState {
         let mut memory = self.reserve(request.visitor, request.max_bytes).await?;
         let PageRequest { channel, after, limit, .. } = request;
         let max_bytes = request.max_bytes.min(self.memory.max_page());
-        let page = self.of_table(self.table.page(channel.id, *after, *limit, max_bytes)).await?;
+        let page = self.of_table(self.served().table.page(channel.id, *after, *limit, max_bytes)).await?;
         check_position(*after, &page)?;
         check_records(&page.events).map_err(|error| Problem::of_table(&error))?;
         memory.shrink_to(size(&page.events));
@@ -72,15 +103,14 @@ impl FeedState {
 
     /// Returns the position after which a client reads that does not give a position: all events are newer.
     pub(crate) async fn before_oldest(&self, channel: &FeedChannel) -> Result<i64, Problem> {
-        let position = self.of_table(self.table.newest(channel.id)).await?;
+        let position = self.of_table(self.served().table.newest(channel.id)).await?;
         Ok(lowest(position.oldest, position.newest) - 1)
     }
 
     /// Waits for events after the position. Returns without events at the deadline, and when the daemon stops. Fails if the client
     /// loses its access meanwhile.
     pub(crate) async fn page_before(&self, request: &PageRequest, deadline: Instant) -> Result<Page, Problem> {
-        let mut changes = self.table.changes();
-        changes.mark_unchanged();
+        let mut changes = self.changes();
         let mut page = self.page(request).await?;
         while page.events.is_empty() && self.wait(request, &mut changes, deadline).await? {
             page = self.page(request).await?;
@@ -92,36 +122,50 @@ impl FeedState {
     pub(crate) async fn wait(
         &self,
         request: &PageRequest,
-        changes: &mut watch::Receiver<u64>,
+        changes: &mut Changes,
         deadline: Instant,
     ) -> Result<bool, Problem> {
         loop {
             let has_changed = self.changed(changes, deadline).await;
-            request.visitor.channel(&self.settings(), &request.channel.name)?;
+            let served = self.served();
+            request.visitor.channel(&served.settings, &request.channel.name)?;
             if !has_changed {
                 return Ok(false);
             }
-            let change = *changes.borrow_and_update();
-            let position = self.of_table(self.positions.after_change(change, request.channel.id)).await?;
+            let change = *changes.table.borrow_and_update();
+            let position = self.of_table(served.positions.after_change(change, request.channel.id)).await?;
             if position.newest > request.after {
                 return Ok(true);
             }
         }
     }
 
-    /// Waits for a change of the table. Returns false at the deadline, when the daemon stops, and if the settings change: the caller
-    /// then checks the access of its client.
-    pub(crate) async fn changed(&self, changes: &mut watch::Receiver<u64>, deadline: Instant) -> bool {
-        let mut settings = self.settings.clone();
-        settings.mark_unchanged();
+    /// Waits for a change of the table. Returns false at the deadline, when the daemon stops, and after a reload: the caller then
+    /// checks the access of its client.
+    pub(crate) async fn changed(&self, changes: &mut Changes, deadline: Instant) -> bool {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => false,
             () = sleep_until(deadline) => false,
-            Ok(()) = settings.changed() => false,
-            Ok(()) = changes.changed() => true,
-            else => false,
+            Ok(()) = changes.served.changed() => {
+                *changes = self.changes();
+                false
+            }
+            Ok(()) = changes.table.changed() => true,
         }
+    }
+}
+
+/// Tells a waiting request about new rows and about reloads.
+pub(crate) struct Changes {
+    table: watch::Receiver<u64>,
+    served: watch::Receiver<Arc<Served>>,
+}
+
+impl Changes {
+    /// Ignores the changes of the table until now.
+    pub(crate) fn mark_seen(&mut self) {
+        self.table.mark_unchanged();
     }
 }
 

@@ -35,23 +35,22 @@ pub(super) async fn lease(
     let Parameters { limit, wait, .. } = Parameters::read(request.uri().query(), &["limit", "wait"])?;
     // Without the request, nothing but the events uses memory during a long wait.
     drop(request);
-    let (deadline, mut changes) = (Instant::now() + wait, state.table.changes());
-    changes.mark_unchanged();
+    let (deadline, mut changes) = (Instant::now() + wait, state.changes());
     loop {
-        let settings = state.settings();
-        visitor.channel(&settings, &channel.name)?;
+        changes.mark_seen();
+        let served = state.served();
+        visitor.channel(&served.settings, &channel.name)?;
         let max_bytes = state.memory.max_page();
         let memory = state.reserve(visitor, max_bytes).await?;
-        let leased = state.table.lease(&consumer, channel.id, limit, max_bytes, settings.lease);
+        let leased = served.table.lease(&consumer, channel.id, limit, max_bytes, served.settings.lease);
         let leased = state.of_table(leased).await?;
         if !matches!(leased, Leased::Nothing) {
             return answer(&consumer, &channel, leased, memory);
         }
-        drop((memory, settings));
+        drop(memory);
         if !state.changed(&mut changes, deadline).await {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
-        changes.mark_unchanged();
     }
 }
 
@@ -102,7 +101,7 @@ pub(super) async fn commit(
     let body = to_bytes(request.into_body(), MAX_COMMIT).await.map_err(too_large)?;
     let malformed = |_| Problem::invalid("the body must be a JSON object such as {\"lease\":\"…\",\"through\":7}");
     let Commit { lease, through } = serde_json::from_slice(&body).map_err(malformed)?;
-    match state.of_table(state.table.commit(&consumer, channel.id, &lease, through)).await? {
+    match state.of_table(state.served().table.commit(&consumer, channel.id, &lease, through)).await? {
         Committed::Moved => Ok(StatusCode::NO_CONTENT.into_response()),
         Committed::NotHeld => {
             let detail = "the cursor was not moved: another client may have processed the events; request a new lease";
@@ -118,8 +117,8 @@ fn consumer_and_channel(
     visitor: Visitor,
     (consumer, channel): (String, String),
 ) -> Result<(Arc<str>, FeedChannel), Problem> {
-    let settings = state.settings();
-    let consumer = visitor.acts_as(&settings, &consumer)?;
-    let channel = visitor.channel(&settings, &channel)?.clone();
+    let settings = &state.served().settings;
+    let consumer = visitor.acts_as(settings, &consumer)?;
+    let channel = visitor.channel(settings, &channel)?.clone();
     Ok((consumer, channel))
 }

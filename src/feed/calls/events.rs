@@ -19,7 +19,7 @@ pub(super) async fn events(
     name: Names<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let channel = visitor.channel(&state.settings(), &names(name)?)?.clone();
+    let channel = visitor.channel(&state.served().settings, &names(name)?)?.clone();
     let Parameters { after, limit, wait } = Parameters::read(request.uri().query(), &["after", "limit", "wait"])?;
     // Without the request, nothing but the events uses memory during a long wait.
     drop(request);

@@ -11,14 +11,13 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::access::Visitor;
 use crate::calls::answer::{problem_message, write_message};
 use crate::calls::parameters::{Names, Parameters, names, position};
 use crate::problem::Problem;
-use crate::state::{FeedState, Page, PageRequest};
+use crate::state::{Changes, FeedState, Page, PageRequest};
 
 /// The largest number of events that are read at once.
 const LIMIT: usize = 1_000;
@@ -41,14 +40,14 @@ pub(super) async fn stream(
     name: Names<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let channel = visitor.channel(&state.settings(), &names(name)?)?.clone();
+    let channel = visitor.channel(&state.served().settings, &names(name)?)?.clone();
     let given = Parameters::read(request.uri().query(), &["after"])?.after;
     let after = match last_event_id(request.headers())?.or(given) {
         Some(after) => after,
         None => state.before_oldest(&channel).await?,
     };
     let request = PageRequest { visitor, channel, after, limit: LIMIT, max_bytes: MAX_BYTES };
-    let changes = state.table.changes();
+    let changes = state.changes();
     // A problem with the first page is the answer. Later problems are messages of the stream.
     let page = state.page(&request).await.inspect_err(|problem| request.note(problem))?;
     let events = EventStream { state, request, changes, part: StreamPart::Begin, page: Some(page) };
@@ -72,7 +71,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
 struct EventStream {
     state: Arc<FeedState>,
     request: PageRequest,
-    changes: watch::Receiver<u64>,
+    changes: Changes,
     part: StreamPart,
     /// The events that are sent next or were sent last. Their memory is freed when the client has read them.
     page: Option<Page>,
@@ -111,7 +110,7 @@ impl EventStream {
             self.state.wait(&self.request, &mut self.changes, deadline).await?
         };
         if is_due {
-            self.request.visitor.channel(&self.state.settings(), &self.request.channel.name)?;
+            self.request.visitor.channel(&self.state.served().settings, &self.request.channel.name)?;
             self.page = Some(self.state.page(&self.request).await?);
         }
         let messages = self.messages();

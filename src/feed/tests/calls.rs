@@ -126,7 +126,7 @@ async fn a_token_is_replaced_without_an_interruption() {
         let with_tokens = |tokens: &[&str]| {
             let mut settings = settings();
             settings.consumers[0].tokens = tokens.iter().map(|token| TokenHash::of(token)).collect();
-            feed.settings.send_replace(settings.into());
+            feed.set(settings);
         };
         let status = async |token: &str| feed.ask("GET", "/v1/channels", Some(token), "").await.status;
         assert_eq!((status(TOKEN).await, status("the-next-token").await), (200, 401));
@@ -145,11 +145,7 @@ async fn a_removed_token_ends_a_wait() {
             feed.until_waiting(1).await;
             let mut settings = settings();
             settings.consumers[0].tokens.clear();
-            // The request looks at the settings after it has begun to wait.
-            while feed.settings.receiver_count() < 3 {
-                tokio::task::yield_now().await;
-            }
-            feed.settings.send_replace(settings.into());
+            feed.set(settings);
         };
         let (refused, ()) = tokio::join!(feed.get("/v1/channels/open/events?after=0&wait=60s"), remove);
         assert_eq!(refused.status, 401);

@@ -58,6 +58,7 @@ async fn a_client_that_does_not_read_is_disconnected_and_its_memory_is_freed() {
         let headers = format!("Authorization: Bearer {TOKEN}\r\n");
         let mut deaf = feed.connect().await;
         deaf.write_all(request("GET", "/v1/channels/open/stream?after=0", &headers, "").as_bytes()).await.unwrap();
+        feed.until_waiting(1).await;
         let next = async { while feed.get("/v1/channels").await.status != 200 {} };
         timeout(MAX_WAIT, next).await.expect("the deaf client does not count for ever");
         let mut rest = Vec::new();

@@ -1,10 +1,14 @@
 //! Server-sent events.
 
+use std::sync::Arc;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::memory_table::MemoryTable;
 use super::support::{MAX_WAIT, OPEN, TOKEN, TestFeed, ask_on, request, served, settings};
+use crate::Served;
 
 const STREAM: &str = "/v1/channels/open/stream";
 
@@ -94,16 +98,33 @@ async fn streams_end_when_the_daemon_stops_or_their_token_is_removed() {
         until(&mut client, "retry:").await;
         let mut without = settings();
         without.consumers.remove(0);
-        feed.settings.send_replace(without.into());
+        feed.set(without);
         feed.table.deliver(OPEN, 1);
         let end = until(&mut client, "\r\n0\r\n\r\n").await;
         assert!(end.contains("urn:channeld:feed:no-token") && ids(&end).is_empty(), "{end}");
 
-        feed.settings.send_replace(settings().into());
+        feed.set(settings());
         let mut client = open(feed, "Last-Event-ID: 1\r\n").await;
         until(&mut client, "retry:").await;
         feed.stop.cancel();
         until(&mut client, "0\r\n\r\n").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_continues_with_the_table_of_a_reload() {
+    served(settings(), async |feed| {
+        feed.table.deliver(OPEN, 1);
+        let mut client = open(feed, "").await;
+        until(&mut client, "e1").await;
+        let table = Arc::<MemoryTable>::default();
+        table.deliver(OPEN, 1);
+        feed.served.send_replace(Arc::new(Served::new(settings(), table.clone())));
+        // The old table has no request that waits for it, so only the new table can wake the stream.
+        feed.until_waiting(0).await;
+        table.deliver(OPEN, 1);
+        assert_eq!(ids(&until(&mut client, "e2").await), [2]);
     })
     .await;
 }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::memory_table::MemoryTable;
 use crate::listener::{BOUNDS, serve_within};
-use crate::{Consumer, FeedChannel, FeedListener, FeedSettings, Listen, TokenHash};
+use crate::{Consumer, FeedChannel, FeedListener, FeedSettings, Listen, Served, TokenHash};
 use operator::server::Bounds;
 
 /// The longest wait for anything that must happen.
@@ -50,7 +50,7 @@ pub(crate) fn settings() -> FeedSettings {
 /// A feed that is served during a test.
 pub(crate) struct TestFeed {
     pub(crate) table: Arc<MemoryTable>,
-    pub(crate) settings: watch::Sender<Arc<FeedSettings>>,
+    pub(crate) served: watch::Sender<Arc<Served>>,
     pub(crate) stop: CancellationToken,
     address: Option<std::net::SocketAddr>,
 }
@@ -67,14 +67,14 @@ pub(crate) async fn served_on(
     test: impl AsyncFnOnce(&TestFeed),
 ) {
     let listener = FeedListener::bind(listen).await.unwrap();
+    let table = Arc::<MemoryTable>::default();
     let feed = TestFeed {
-        table: Arc::default(),
-        settings: watch::Sender::new(Arc::new(settings)),
+        served: watch::Sender::new(Arc::new(Served::new(settings, table.clone()))),
+        table,
         stop: CancellationToken::new(),
         address: listener.address(),
     };
-    let serving =
-        serve_within(bounds, listener, 64 << 20, feed.settings.subscribe(), feed.table.clone(), feed.stop.clone());
+    let serving = serve_within(bounds, listener, 64 << 20, feed.served.subscribe(), feed.stop.clone());
     tokio::select! {
         never = serving => match never {},
         () = test(&feed) => {}
@@ -122,6 +122,12 @@ impl TestFeed {
     pub(crate) async fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
         let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
         ask_on(&mut self.connect().await, &request(method, path, &token, body)).await
+    }
+
+    /// Replaces the settings, as a reload does.
+    pub(crate) fn set(&self, settings: FeedSettings) {
+        let served = self.served.borrow().with(settings);
+        self.served.send_replace(served.into());
     }
 
     /// Waits until this number of requests can be woken by a change of the table.

@@ -44,7 +44,7 @@ async fn a_new_certificate_is_used_for_the_next_connection() {
         let mut client = connect(&old_certificate).await.unwrap();
         assert_eq!(ask_on(&mut client, &list()).await.status, 200);
         assert!(connect(&new_certificate).await.is_err());
-        feed.settings.send_replace(FeedSettings { identity: Some(new), ..settings() }.into());
+        feed.set(FeedSettings { identity: Some(new), ..settings() });
         let mut client = connect(&new_certificate).await.unwrap();
         assert_eq!(ask_on(&mut client, &list()).await.status, 200);
     })
