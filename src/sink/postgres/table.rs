@@ -34,6 +34,7 @@ pub(super) struct DatabaseProperties {
     has_schema: bool,
     may_use: bool,
     may_create: bool,
+    may_alter: bool,
     /// A description of each relation that has the name of one of the tables, and is not a table.
     not_tables: Vec<String>,
     /// The tables that a crash of the server empties.
@@ -137,6 +138,12 @@ impl DatabaseProperties {
                 "role {role} may not create tables in schema {schema}: as its owner run: {sql} {grants}"
             ));
         }
+        if !self.may_alter && self.alters(settings) {
+            let role = &self.role;
+            return Err(format!(
+                "role {role} may not change table {table}, which belongs to another role: as its owner run: {sql} {grants}"
+            ));
+        }
         if !self.may_write && !self.columns.is_empty() {
             return Err(format!("role {} may not write to table {table}: as its owner run: {grants}", self.role));
         }
@@ -151,6 +158,14 @@ impl DatabaseProperties {
         }
         let table = settings.operations().filter(|_| !self.operation_columns.is_empty())?;
         operations::lacking(&self.operation_columns).map(|name| (table, name))
+    }
+
+    /// Whether existing tables have to be changed.
+    fn alters(&self, settings: &PostgresSettings) -> bool {
+        let lanes = &self.progress_columns;
+        let is_older = !self.lacking(settings).is_empty() || !self.position_index(settings).is_empty();
+        !lanes.is_empty() && !lanes.iter().any(|name| name == POSITION)
+            || !self.columns.is_empty() && (is_older || !self.old_keys.is_empty())
     }
 
     fn lacks_operations(&self, settings: &PostgresSettings) -> bool {

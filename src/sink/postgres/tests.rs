@@ -62,7 +62,7 @@ fn database(differences: Value) -> DatabaseProperties {
     let Value::Object(mut properties) = json!({
         "version": "15.8", "is_read_only": false, "encoding": "UTF8", "is_never_synced": false,
         "commits_asynchronously": false, "role": "channeld", "has_lz4": true, "has_schema": true, "may_use": true,
-        "may_create": true, "not_tables": [], "unlogged": [], "columns": [], "has_key": false, "old_keys": [],
+        "may_create": true, "may_alter": true, "not_tables": [], "unlogged": [], "columns": [], "has_key": false, "old_keys": [],
         "has_position_index": false, "is_partitioned": false, "progress_columns": [],
         "has_consumers": false, "operation_columns": [], "may_write": true, "trigrams": null,
     }) else {
@@ -149,6 +149,10 @@ fn an_older_table_gets_the_column_of_positions_and_its_index_in_transactions_of_
     assert!(indexed.ends_with(index) && dropped.is_empty(), "{indexed} {dropped}");
     table["is_partitioned"] = true.into();
     assert!(!missing(&table).indexed.contains("unique"));
+    table["may_alter"] = false.into();
+    let refused = database(table).missing(&settings(Search::None), "sinks.w").unwrap_err();
+    assert!(refused.contains("belongs to another role") && refused.contains(&made), "{refused}");
+    assert!(refused.contains("grant select, insert, update (position) on"), "{refused}");
     let created = missing(&json!({})).made;
     assert!(created.contains("position bigint") && created.contains(index), "{created}");
 }

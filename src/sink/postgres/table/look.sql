@@ -23,6 +23,10 @@ select current_setting('server_version') as version,
     schema is not null as has_schema,
     may_use,
     coalesce(has_schema_privilege(schema::oid, 'create'), has_database_privilege(current_database(), 'create')) as may_create,
+    -- Only the owner of a table can change it.
+    coalesce((
+        select bool_and(pg_has_role(relowner, 'usage')) from pg_class where oid in (events, progress)
+    ), true) as may_alter,
     -- Relations with the names of the tables that are not tables.
     array(
         select format('%I.%I is %s', n.nspname, c.relname, case c.relkind

@@ -174,14 +174,26 @@ pub(super) const ENVIRONMENTS: &[Environment] = &[
         "a missing column in a table of another role",
         rights!("alter table events drop column proof"),
         false,
-        "must be owner of table events",
+        "as its owner run: alter table",
+    ),
+    with_tables(
+        "a table without positions",
+        owner!("alter table events drop column position; alter table events_progress drop column position"),
+        true,
+        "add column if not exists position bigint",
+    ),
+    with_tables(
+        "a table without positions that belongs to another role",
+        rights!("alter table events drop column position; alter table events_progress drop column position"),
+        false,
+        "update (position) on",
     ),
     with_tables("a missing key", owner!("drop index events_identity"), true, "this SQL will be run"),
     with_tables(
         "a missing key in a table of another role",
         rights!("drop index events_identity; grant create on schema public to {role}"),
         false,
-        "must be owner",
+        "which belongs to another role",
     ),
     with_tables(
         "a foreign key that needs the old key",
