@@ -21,9 +21,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::SinkError;
-use proof::event::ChannelId;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod lease;
@@ -32,38 +32,30 @@ pub(crate) mod lease;
 #[async_trait]
 pub trait FeedTable: Send + Sync + 'static {
     /// The oldest and the newest position of a channel.
-    async fn newest(&self, channel: ChannelId) -> Result<FeedPosition, FeedError>;
+    async fn newest(&self, channel: Uuid) -> Result<FeedPosition, FeedError>;
 
     /// The events of a channel after a position, in order: at most `limit`, and no more than `max_bytes` of records, except that
     /// a single record can be longer.
-    async fn page(&self, channel: ChannelId, after: i64, limit: usize, max_bytes: usize)
-    -> Result<FeedPage, FeedError>;
+    async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError>;
 
     /// Leases the next events after the consumer's cursor. A consumer without a cursor begins with the oldest event.
     async fn lease(
         &self,
         consumer: &str,
-        channel: ChannelId,
+        channel: Uuid,
         limit: usize,
         max_bytes: usize,
         valid: Duration,
     ) -> Result<Leased, FeedError>;
 
-    /// Moves the consumer's cursor to `through`, and ends the lease. If `through` is the cursor, the lease ends and the same
-    /// events can be leased again.
-    async fn commit(
-        &self,
-        consumer: &str,
-        channel: ChannelId,
-        lease: &str,
-        through: i64,
-    ) -> Result<Committed, FeedError>;
+    /// Moves the consumer's cursor to `through`, and ends the lease.
+    async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError>;
 
     /// The cursors of all consumers, in the order of their names.
     async fn consumers(&self) -> Result<Vec<ConsumerState>, FeedError>;
 
     /// Sets a consumer's cursor for an operator, and ends the consumer's lease.
-    async fn set_cursor(&self, consumer: &str, channel: ChannelId, through: i64) -> Result<(), FeedError>;
+    async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError>;
 
     /// Changes whenever a channel may have new events. Must be called within a runtime.
     fn changes(&self) -> watch::Receiver<u64>;
@@ -158,8 +150,8 @@ pub enum Committed {
 pub struct ConsumerState {
     /// The name of the consumer.
     pub consumer: String,
-    /// The channel.
-    pub channel: ChannelId,
+    /// The id of the channel.
+    pub channel: Uuid,
     /// The position of the last event that the consumer has committed.
     pub through: i64,
     /// The end of the lease. `None` if no lease is valid.

@@ -1,6 +1,6 @@
 //! The destinations of events: one trait, and one module per sink.
 //!
-//! The caller of a sink is a *lane*: one sink of one channel.
+//! The caller of a sink is a *lane*: one sink of one channel. Module [`feed`] reads the tables that sinks have written.
 //!
 //! # Invariants
 //!

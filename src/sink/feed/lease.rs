@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use super::{FeedEvent, FeedPage, FeedPosition, Leased};
 use crate::SinkError;
-use proof::event::ChannelId;
 
 /// How often a request starts again because another request changed the cursor in between. Each time, the other request has
 /// succeeded.
@@ -17,7 +16,7 @@ const ATTEMPTS: usize = 3;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConsumerRef<'a> {
     pub(crate) consumer: &'a str,
-    pub(crate) channel: ChannelId,
+    pub(crate) channel: Uuid,
 }
 
 /// A consumer's row.
@@ -41,13 +40,7 @@ pub(crate) struct NewLease {
 /// The statements of a database that leases need.
 #[async_trait]
 pub(crate) trait LeaseStore: Sync {
-    async fn events(
-        &self,
-        channel: ChannelId,
-        after: i64,
-        limit: usize,
-        max_bytes: usize,
-    ) -> Result<FeedPage, SinkError>;
+    async fn events(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, SinkError>;
 
     async fn cursor(&self, of: ConsumerRef<'_>) -> Result<Option<Cursor>, SinkError>;
 
@@ -97,7 +90,8 @@ fn new_lease(events: &[FeedEvent], cursor: Option<Cursor>, valid: Duration) -> O
     Some(NewLease { after, through: last.position, lease: Uuid::new_v4().to_string(), valid })
 }
 
-/// Drops the events that exceed a number of bytes. The first event is always kept.
+/// Whether the record `next` belongs to a page of at most `max_bytes`, which already has `events`. Adds the size of the record to
+/// `bytes`. The first record always belongs to the page.
 pub(crate) fn is_within(events: &[FeedEvent], bytes: &mut usize, next: &str, max_bytes: usize) -> bool {
     *bytes = bytes.saturating_add(next.len());
     events.is_empty() || *bytes <= max_bytes

@@ -15,6 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
+use uuid::Uuid;
 
 use super::cells::Parameter;
 use super::pool::Pool;
@@ -25,7 +26,6 @@ use crate::settings::PostgresSettings;
 use crate::table::positions::POSITION;
 use net::Chain;
 use net::postgres::{DatabaseError, OnNotification, OpenConnection, answered};
-use proof::event::ChannelId;
 
 /// How often the newest positions are compared, in case a notification was lost.
 const POLL: Duration = Duration::from_secs(5);
@@ -95,7 +95,7 @@ impl FeedStatements {
                 "with held as (select c.through, c.leased_through from {consumers} as c \
                  where {of} and c.lease = $3 and c.leased_until > clock_timestamp() for no key update), \
                  moved as (update {consumers} as c set through = $4, {ended} from held \
-                 where {of} and $4 between held.through and held.leased_through returning 1) \
+                 where {of} and $4 > held.through and $4 <= held.leased_through returning 1) \
                  select exists (select from held), exists (select from moved)"
             ),
             set: format!(
@@ -168,16 +168,10 @@ impl FeedTables {
 
 #[async_trait]
 impl LeaseStore for PostgresFeed {
-    async fn events(
-        &self,
-        channel: ChannelId,
-        after: i64,
-        limit: usize,
-        max_bytes: usize,
-    ) -> Result<FeedPage, SinkError> {
+    async fn events(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, SinkError> {
         let [limit, bytes] = [limit, max_bytes].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
         let parameters: [Parameter<'_>; 4] = [
-            (&channel.0 as _, Type::UUID),
+            (&channel as _, Type::UUID),
             (&after as _, Type::INT8),
             (&limit as _, Type::INT8),
             (&bytes as _, Type::INT8),
@@ -197,7 +191,7 @@ impl LeaseStore for PostgresFeed {
     }
 
     async fn cursor(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>) -> Result<Option<Cursor>, SinkError> {
-        let parameters: [Parameter<'_>; 2] = [(&consumer as _, Type::TEXT), (&channel.0 as _, Type::UUID)];
+        let parameters: [Parameter<'_>; 2] = [(&consumer as _, Type::TEXT), (&channel as _, Type::UUID)];
         let rows = self.query(&self.tables.statements.cursor, &parameters).await?;
         Ok(rows.first().map(|row| Cursor { through: row.get(0), is_leased: row.get(1) }))
     }
@@ -206,7 +200,7 @@ impl LeaseStore for PostgresFeed {
         let valid = i64::try_from(new.valid.as_millis()).unwrap_or(i64::MAX);
         let parameters: [Parameter<'_>; 6] = [
             (&of.consumer as _, Type::TEXT),
-            (&of.channel.0 as _, Type::UUID),
+            (&of.channel as _, Type::UUID),
             (&new.after as _, Type::INT8),
             (&new.lease as _, Type::TEXT),
             (&valid as _, Type::INT8),
@@ -217,33 +211,27 @@ impl LeaseStore for PostgresFeed {
 
     async fn set(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>, through: i64) -> Result<(), SinkError> {
         let parameters: [Parameter<'_>; 3] =
-            [(&consumer as _, Type::TEXT), (&channel.0 as _, Type::UUID), (&through as _, Type::INT8)];
+            [(&consumer as _, Type::TEXT), (&channel as _, Type::UUID), (&through as _, Type::INT8)];
         self.query(&self.tables.statements.set, &parameters).await.map(drop)
     }
 }
 
 #[async_trait]
 impl FeedTable for PostgresFeed {
-    async fn newest(&self, channel: ChannelId) -> Result<FeedPosition, FeedError> {
-        let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
+    async fn newest(&self, channel: Uuid) -> Result<FeedPosition, FeedError> {
+        let parameters: [Parameter<'_>; 1] = [(&channel as _, Type::UUID)];
         let rows = self.query(&self.tables.statements.position, &parameters).await?;
         Ok(rows.first().map_or_else(FeedPosition::default, position))
     }
 
-    async fn page(
-        &self,
-        channel: ChannelId,
-        after: i64,
-        limit: usize,
-        max_bytes: usize,
-    ) -> Result<FeedPage, FeedError> {
+    async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
         Ok(self.events(channel, after, limit, max_bytes).await?)
     }
 
     async fn lease(
         &self,
         consumer: &str,
-        channel: ChannelId,
+        channel: Uuid,
         limit: usize,
         max_bytes: usize,
         valid: Duration,
@@ -251,16 +239,10 @@ impl FeedTable for PostgresFeed {
         Ok(lease(self, ConsumerRef { consumer, channel }, limit, max_bytes, valid).await?)
     }
 
-    async fn commit(
-        &self,
-        consumer: &str,
-        channel: ChannelId,
-        lease: &str,
-        through: i64,
-    ) -> Result<Committed, FeedError> {
+    async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError> {
         let parameters: [Parameter<'_>; 4] = [
             (&consumer as _, Type::TEXT),
-            (&channel.0 as _, Type::UUID),
+            (&channel as _, Type::UUID),
             (&lease as _, Type::TEXT),
             (&through as _, Type::INT8),
         ];
@@ -278,13 +260,12 @@ impl FeedTable for PostgresFeed {
         let state = |row: &Row| {
             let until = row.get::<_, Option<i64>>(3).filter(|_| row.get(4));
             let leased_until = until.and_then(|until| Timestamp::from_microsecond(until).ok());
-            let channel = ChannelId(row.get(1));
-            ConsumerState { consumer: row.get(0), channel, through: row.get(2), leased_until }
+            ConsumerState { consumer: row.get(0), channel: row.get(1), through: row.get(2), leased_until }
         };
         Ok(rows.iter().map(state).collect())
     }
 
-    async fn set_cursor(&self, consumer: &str, channel: ChannelId, through: i64) -> Result<(), FeedError> {
+    async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
         let newest = FeedTable::newest(self, channel).await?.newest;
         if through > newest {
             return Err(FeedError::TooHigh { through, newest });

@@ -24,7 +24,6 @@ use crate::table::positions::{POSITION, consumers};
 use crate::table::{progress, quoted};
 use crate::{SinkError, blocking};
 use net::tasks::lock;
-use proof::event::ChannelId;
 
 /// The time of the database, in the form in which the table of consumers stores times. They sort as texts.
 const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
@@ -36,6 +35,8 @@ pub(super) struct SqliteFeed {
     /// The feed does not keep the database open after its sink has ended.
     writing: Weak<Writing>,
     changes: watch::Receiver<u64>,
+    /// One thread at a time reads. The others would only wait for the connection.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// The connection that reads. It is opened when it is needed.
@@ -189,6 +190,7 @@ impl SqliteFeed {
             reader: writing.reader.clone(),
             writing: Arc::downgrade(writing),
             changes: writing.changes.subscribe(),
+            turn: tokio::sync::Mutex::default(),
         }
     }
 
@@ -199,6 +201,7 @@ impl SqliteFeed {
     ) -> Result<T, SinkError> {
         self.writing()?;
         let (settings, statements, reader) = (self.settings.clone(), self.statements.clone(), self.reader.clone());
+        let _turn = self.turn.lock().await;
         let read = move || reader.read(&settings, |connection| work(&statements, connection));
         Ok(blocking(read).await?.unwrap_or_default())
     }
@@ -218,13 +221,7 @@ impl SqliteFeed {
 
 #[async_trait]
 impl LeaseStore for SqliteFeed {
-    async fn events(
-        &self,
-        channel: ChannelId,
-        after: i64,
-        limit: usize,
-        max_bytes: usize,
-    ) -> Result<FeedPage, SinkError> {
+    async fn events(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, SinkError> {
         let channel = channel.to_string();
         self.read(move |statements, connection| statements.page(connection, &channel, after, limit, max_bytes)).await
     }
@@ -259,25 +256,19 @@ impl LeaseStore for SqliteFeed {
 
 #[async_trait]
 impl FeedTable for SqliteFeed {
-    async fn newest(&self, channel: ChannelId) -> Result<FeedPosition, FeedError> {
+    async fn newest(&self, channel: Uuid) -> Result<FeedPosition, FeedError> {
         let channel = channel.to_string();
         Ok(self.read(move |statements, connection| statements.position(connection, &channel)).await?)
     }
 
-    async fn page(
-        &self,
-        channel: ChannelId,
-        after: i64,
-        limit: usize,
-        max_bytes: usize,
-    ) -> Result<FeedPage, FeedError> {
+    async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
         Ok(self.events(channel, after, limit, max_bytes).await?)
     }
 
     async fn lease(
         &self,
         consumer: &str,
-        channel: ChannelId,
+        channel: Uuid,
         limit: usize,
         max_bytes: usize,
         valid: Duration,
@@ -285,20 +276,14 @@ impl FeedTable for SqliteFeed {
         Ok(lease(self, ConsumerRef { consumer, channel }, limit, max_bytes, valid).await?)
     }
 
-    async fn commit(
-        &self,
-        consumer: &str,
-        channel: ChannelId,
-        lease: &str,
-        through: i64,
-    ) -> Result<Committed, FeedError> {
+    async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError> {
         let (consumer, channel, lease) = (consumer.to_owned(), channel.to_string(), lease.to_owned());
         let committed = self.write(move |statements, connection| {
             let leased = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
             let held = connection.query_row(&statements.held, params![consumer, channel, lease], leased).optional()?;
             Ok(match held {
                 None => Committed::NotHeld,
-                Some((after, last)) if !(after..=last).contains(&through) => Committed::Beyond,
+                Some((after, last)) if !(after + 1..=last).contains(&through) => Committed::Beyond,
                 Some(_) => {
                     connection.execute(&statements.set, params![consumer, channel, through])?;
                     Committed::Moved
@@ -317,7 +302,7 @@ impl FeedTable for SqliteFeed {
         Ok(states.await?.into_iter().flatten().collect())
     }
 
-    async fn set_cursor(&self, consumer: &str, channel: ChannelId, through: i64) -> Result<(), FeedError> {
+    async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
         let newest = FeedTable::newest(self, channel).await?.newest;
         if through > newest {
             return Err(FeedError::TooHigh { through, newest });
@@ -335,5 +320,5 @@ fn state(row: &Row<'_>) -> rusqlite::Result<Option<ConsumerState>> {
     let Ok(channel) = Uuid::try_parse(row.get_ref(1)?.as_str()?) else { return Ok(None) };
     let leased_until = row.get_ref(3)?.as_str_or_null()?.and_then(|time| time.parse::<Timestamp>().ok());
     let consumer = row.get(0)?;
-    Ok(Some(ConsumerState { consumer, channel: ChannelId(channel), through: row.get(2)?, leased_until }))
+    Ok(Some(ConsumerState { consumer, channel, through: row.get(2)?, leased_until }))
 }

@@ -25,6 +25,7 @@ pub(super) fn read_postgres(sink: &Section<'_>) -> Result<PostgresSettings, Repo
         operations: sink.boolean("operations", false),
         search: sink.or("search", word, Search::None.into()),
         notify: sink.optional("notify", unless_empty(identifier(NAME_LIMIT, "channeld_events"))).map(Option::flatten),
+        // `[feed]` names the sink whose table it reads.
         feed: Ok(false),
     })
 }
@@ -50,6 +51,7 @@ pub(super) fn read_sqlite(sink: &Section<'_>) -> Result<SqliteSettings, Reported
         operations: sink.boolean("operations", false),
         search: sink.or("search", word, Search::None.into()),
         keep_for: sink.optional("keep_for", positive_duration),
+        // The consumers of `[feed]`.
         keep_for_consumers: Ok(Vec::new()),
         keep_size: sink.optional("keep_size", size),
         feed: Ok(false),

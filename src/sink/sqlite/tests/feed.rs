@@ -29,7 +29,7 @@ fn written_by_an_older_version(place: &Fixture, first: i64) {
 }
 
 async fn lease(feed: &Arc<dyn FeedTable>, limit: usize, valid: Duration) -> Leased {
-    feed.lease("ledger", channel(1).id, limit, usize::MAX, valid).await.unwrap()
+    feed.lease("ledger", channel(1).id.0, limit, usize::MAX, valid).await.unwrap()
 }
 
 /// The lease and the positions of its events.
@@ -144,7 +144,7 @@ async fn a_page_has_the_records_in_order_and_is_bounded() {
     let place = place();
     let sink = place.sink();
     let feed = feed(&sink);
-    assert_eq!(feed.newest(channel(1).id).await.unwrap(), FeedPosition::default(), "there is no database yet");
+    assert_eq!(feed.newest(channel(1).id.0).await.unwrap(), FeedPosition::default(), "there is no database yet");
     let mut changes = feed.changes();
     changes.mark_unchanged();
     let messages = records(&channel(1), [1, 3, 4, 2]);
@@ -152,7 +152,7 @@ async fn a_page_has_the_records_in_order_and_is_bounded() {
         deliver(&sink, &channel(1), std::slice::from_ref(message)).await.unwrap();
     }
     assert!(changes.has_changed().unwrap(), "a delivery wakes readers");
-    let page = async |after, limit, bytes| feed.page(channel(1).id, after, limit, bytes).await.unwrap();
+    let page = async |after, limit, bytes| feed.page(channel(1).id.0, after, limit, bytes).await.unwrap();
     let whole = page(0, 10, usize::MAX).await;
     assert_eq!((whole.oldest, whole.newest), (Some(1), 4));
     let expected: Vec<_> = messages.iter().map(|message| std::str::from_utf8(message.body()).unwrap()).collect();
@@ -169,10 +169,10 @@ async fn a_page_has_the_records_in_order_and_is_bounded() {
         assert_eq!(found, positions, "{after} {limit} {bytes}");
     }
     place.reader().execute_batch("delete from \"order\" where position < 3").unwrap();
-    let position = feed.newest(channel(1).id).await.unwrap();
+    let position = feed.newest(channel(1).id.0).await.unwrap();
     assert_eq!((position.is_gone(1), position.is_gone(2)), (Some(3), None));
     place.reader().execute_batch("delete from \"order\"").unwrap();
-    let position = feed.newest(channel(1).id).await.unwrap();
+    let position = feed.newest(channel(1).id.0).await.unwrap();
     assert_eq!((position.is_gone(3), position.is_gone(4)), (Some(5), None), "no row is left");
 }
 
@@ -183,15 +183,16 @@ async fn a_lease_excludes_others_until_it_is_committed_or_expires() {
     let feed = feed(&sink);
     assert_eq!(lease(&feed, 2, VALID).await, Leased::Nothing);
     deliver(&sink, &channel(1), &records(&channel(1), 1..6)).await.unwrap();
-    let commit = async |lease: &str, through| feed.commit("ledger", channel(1).id, lease, through).await.unwrap();
+    let commit = async |lease: &str, through| feed.commit("ledger", channel(1).id.0, lease, through).await.unwrap();
 
     let (first, positions) = events(lease(&feed, 2, VALID).await);
     assert_eq!(positions, [1, 2]);
     assert_eq!(lease(&feed, 2, VALID).await, Leased::Held);
     let state = feed.consumers().await.unwrap().remove(0);
     assert!(state.through == 0 && state.leased_until.unwrap() > Timestamp::now(), "{state:?}");
-    assert!(matches!(feed.lease("other", channel(1).id, 9, 0, VALID).await.unwrap(), Leased::Events { .. }));
+    assert!(matches!(feed.lease("other", channel(1).id.0, 9, 0, VALID).await.unwrap(), Leased::Events { .. }));
     assert_eq!(commit(&first, 3).await, Committed::Beyond);
+    assert_eq!(commit(&first, 0).await, Committed::Beyond);
     assert_eq!(commit("another", 2).await, Committed::NotHeld);
     assert_eq!(commit(&first, 1).await, Committed::Moved);
     assert_eq!(commit(&first, 2).await, Committed::NotHeld, "the commit has ended the lease");
@@ -208,12 +209,12 @@ async fn a_lease_excludes_others_until_it_is_committed_or_expires() {
 
     place.reader().execute_batch("delete from \"order\" where position <= 3").unwrap();
     assert_eq!(lease(&feed, 2, VALID).await, Leased::Gone { oldest: 4 });
-    feed.set_cursor("ledger", channel(1).id, 3).await.unwrap();
+    feed.set_cursor("ledger", channel(1).id.0, 3).await.unwrap();
     assert_eq!(events(lease(&feed, 9, VALID).await).1, [4, 5]);
-    let refused = feed.set_cursor("ledger", channel(1).id, 6).await;
+    let refused = feed.set_cursor("ledger", channel(1).id.0, 6).await;
     assert!(matches!(refused, Err(FeedError::TooHigh { newest: 5, .. })), "{refused:?}");
     // A new consumer begins with the oldest row.
-    let leased = feed.lease("new", channel(1).id, 9, usize::MAX, VALID).await.unwrap();
+    let leased = feed.lease("new", channel(1).id.0, 9, usize::MAX, VALID).await.unwrap();
     assert_eq!(events(leased).1, [4, 5]);
 }
 
@@ -235,7 +236,7 @@ async fn a_cursor_above_the_positions_of_a_restored_table_moves_back() {
     let sink = place.sink();
     let feed = feed(&sink);
     deliver(&sink, &channel(1), &records(&channel(1), 1..6)).await.unwrap();
-    feed.set_cursor("ledger", channel(1).id, 5).await.unwrap();
+    feed.set_cursor("ledger", channel(1).id.0, 5).await.unwrap();
     place
         .reader()
         .execute_batch("delete from \"order\" where position > 2; update order_progress set position = 2, through = 2")
@@ -251,14 +252,14 @@ async fn a_feed_follows_a_replaced_file_and_leaves_no_log_behind() {
     let sink = place.sink();
     let feed = feed(&sink);
     deliver(&sink, &channel(1), &records(&channel(1), 1..4)).await.unwrap();
-    assert_eq!(feed.newest(channel(1).id).await.unwrap().newest, 3);
+    assert_eq!(feed.newest(channel(1).id.0).await.unwrap().newest, 3);
     let kept = place.directory.path().join("kept.db");
     std::fs::rename(&place.settings.path, &kept).unwrap();
     deliver(&sink, &channel(1), &records(&channel(1), [8])).await.unwrap();
-    assert_eq!(feed.newest(channel(1).id).await.unwrap().newest, 1);
+    assert_eq!(feed.newest(channel(1).id.0).await.unwrap().newest, 1);
     assert_eq!(offsets_of(&kept), [1, 2, 3]);
     drop(sink);
-    assert!(feed.lease("ledger", channel(1).id, 9, 9, VALID).await.is_err(), "the sink has ended");
+    assert!(feed.lease("ledger", channel(1).id.0, 9, 9, VALID).await.is_err(), "the sink has ended");
     drop(feed);
     assert_eq!(std::fs::read_dir(place.directory.path()).unwrap().count(), 2, "only the two databases are left");
     place.assert_sound();
@@ -269,7 +270,7 @@ async fn keep_for_waits_for_the_named_consumers_and_keep_size_does_not() {
     let mut place = place();
     let sink = place.sink();
     deliver(&sink, &channel(1), &records(&channel(1), 1..6)).await.unwrap();
-    feed(&sink).set_cursor("ledger", channel(1).id, 2).await.unwrap();
+    feed(&sink).set_cursor("ledger", channel(1).id.0, 2).await.unwrap();
     drop(sink);
     place.reader().execute_batch("update \"order\" set delivered = '2020-01-01T00:00:00.000Z'").unwrap();
     place.settings.keep_for = Some(Duration::from_secs(60 * 60));
@@ -278,13 +279,13 @@ async fn keep_for_waits_for_the_named_consumers_and_keep_size_does_not() {
     deliver(&sink, &channel(1), &records(&channel(1), [6])).await.unwrap();
     assert_eq!(until_at_most(&place, 4).await, 4);
     assert_eq!(place.offsets(), [3, 4, 5, 6]);
-    feed(&sink).set_cursor("ledger", channel(1).id, 6).await.unwrap();
+    feed(&sink).set_cursor("ledger", channel(1).id.0, 6).await.unwrap();
     drop(sink);
     let sink = place.sink();
     deliver(&sink, &channel(1), &records(&channel(1), [7])).await.unwrap();
     assert_eq!(until_at_most(&place, 2).await, 2, "rows that are not old are kept");
     assert_eq!(place.offsets(), [6, 7]);
-    feed(&sink).set_cursor("ledger", channel(1).id, 0).await.unwrap();
+    feed(&sink).set_cursor("ledger", channel(1).id.0, 0).await.unwrap();
     drop(sink);
 
     place.settings.keep_size = Some(1 << 20);

@@ -158,10 +158,10 @@ async fn positions_stay_dense(table: Table) {
                 }
                 assert_eq!(table.rows().await, expected);
                 let feed = sink.feed().unwrap();
-                let found = feed.newest(lane.channel.id).await.unwrap();
+                let found = feed.newest(lane.channel.id.0).await.unwrap();
                 let oldest = expected.values().min().copied().unwrap_or(newest + 1);
                 assert_eq!(found, FeedPosition { oldest: Some(oldest), newest });
-                let page = feed.page(lane.channel.id, oldest - 1, usize::MAX, usize::MAX).await.unwrap();
+                let page = feed.page(lane.channel.id.0, oldest - 1, usize::MAX, usize::MAX).await.unwrap();
                 assert!(page.events.iter().map(|event| event.position).eq(oldest..=newest), "{page:?}");
             }
         }
@@ -269,7 +269,7 @@ async fn rows_that_an_older_version_adds_meanwhile_get_positions_before_the_next
 }
 
 async fn lease(feed: &Arc<dyn FeedTable>, consumer: &str, valid: Duration) -> Leased {
-    feed.lease(consumer, lane().channel.id, 2, usize::MAX, valid).await.unwrap()
+    feed.lease(consumer, lane().channel.id.0, 2, usize::MAX, valid).await.unwrap()
 }
 
 /// The lease and the positions of its events.
@@ -287,14 +287,16 @@ async fn consumers_of_two_instances_never_have_the_same_lease() {
     seven(&sinks[0]).await;
     let feeds = sinks.each_ref().map(|sink| sink.feed().unwrap());
     let commit = async |feed: &Arc<dyn FeedTable>, lease: &str, through| {
-        feed.commit("ledger", lane().channel.id, lease, through).await.unwrap()
+        feed.commit("ledger", lane().channel.id.0, lease, through).await.unwrap()
     };
     let (first, other) = tokio::join!(lease(&feeds[0], "ledger", VALID), lease(&feeds[1], "ledger", VALID));
     let (first, other) = if other == Leased::Held { (first, other) } else { (other, first) };
     let (first, positions) = leased(first);
     assert_eq!((positions, other), (vec![1, 2], Leased::Held));
     assert_eq!(leased(lease(&feeds[1], "other", VALID).await).1, [1, 2]);
-    assert_eq!(commit(&feeds[1], &first, 3).await, Committed::Beyond);
+    for beyond in [0, 3] {
+        assert_eq!(commit(&feeds[1], &first, beyond).await, Committed::Beyond);
+    }
     assert_eq!(commit(&feeds[1], &first, 2).await, Committed::Moved);
     assert_eq!(commit(&feeds[0], &first, 2).await, Committed::NotHeld);
 
@@ -311,7 +313,7 @@ async fn consumers_of_two_instances_never_have_the_same_lease() {
 
     database.psql("delete from events where position < 6");
     assert_eq!(lease(&feeds[0], "ledger", VALID).await, Leased::Gone { oldest: 6 });
-    feeds[0].set_cursor("ledger", lane().channel.id, 5).await.unwrap();
+    feeds[0].set_cursor("ledger", lane().channel.id.0, 5).await.unwrap();
     assert_eq!(leased(lease(&feeds[0], "ledger", VALID).await).1, [6, 7]);
 }
 
@@ -337,12 +339,12 @@ async fn rows_that_are_not_on_the_servers_disk_yet_are_not_read() {
     let refused = deliver(&sink, Some(7), &events(8..=500)).await.unwrap_err();
     assert!(refused.delivered == 392, "{refused:?}");
     let feed = sink.feed().unwrap();
-    assert_eq!(feed.newest(lane().channel.id).await.unwrap().newest, 399);
+    assert_eq!(feed.newest(lane().channel.id.0).await.unwrap().newest, 399);
     // As if the server had not been asked yet.
     database.psql("update events_progress set position = 9");
-    assert_eq!(feed.page(lane().channel.id, 0, 900, usize::MAX).await.unwrap().events.len(), 9);
+    assert_eq!(feed.page(lane().channel.id.0, 0, 900, usize::MAX).await.unwrap().events.len(), 9);
     database.psql("alter table events drop constraint mine");
     deliver(&sink, Some(399), &events(400..=500)).await.unwrap();
-    assert_eq!(feed.newest(lane().channel.id).await.unwrap().newest, 500);
+    assert_eq!(feed.newest(lane().channel.id.0).await.unwrap().newest, 500);
     assert_eq!(positions(&database), numbers(1..=500));
 }
