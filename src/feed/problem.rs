@@ -1,14 +1,12 @@
 //! Answers that are not a success, as `application/problem+json` (RFC 9457).
 
+use std::fmt::Display;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use strum::IntoStaticStr;
 use tracing::warn;
-
-use net::Chain;
-
-use crate::table::FeedError;
 
 /// The media type of a problem.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -95,8 +93,8 @@ impl Problem {
     }
 
     /// The problem of a table that cannot be used. Only the log contains the reason.
-    pub(crate) fn of_table(error: &FeedError) -> Self {
-        warn!(error = %Chain(error), "the feed cannot use its table: the request is refused");
+    pub(crate) fn of_table(error: impl Display) -> Self {
+        warn!(%error, "the feed cannot use its table: the request is refused");
         Self::new(ProblemKind::Unavailable, "the table of the feed cannot be used at the moment: try again")
     }
 

@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use net::Chain;
+
 use crate::access::Visitor;
 use crate::problem::Problem;
 use crate::settings::{FeedChannel, FeedSettings};
@@ -77,8 +79,8 @@ impl FeedState {
     /// Waits for an answer of the table.
     pub(crate) async fn of_table<T>(&self, answer: impl Future<Output = Result<T, FeedError>>) -> Result<T, Problem> {
         match timeout(TABLE_TIMEOUT, answer).await {
-            Ok(answer) => answer.map_err(|error| Problem::of_table(&error)),
-            Err(_) => Err(Problem::of_table(&FeedError("it did not answer in time".into()))),
+            Ok(answer) => answer.map_err(|error| Problem::of_table(Chain(&error))),
+            Err(_) => Err(Problem::of_table("the table did not answer in time")),
         }
     }
 
@@ -96,7 +98,7 @@ impl FeedState {
         let max_bytes = request.max_bytes.min(self.memory.max_page());
         let page = self.of_table(self.served().table.page(channel.id, *after, *limit, max_bytes)).await?;
         check_position(*after, &page)?;
-        check_records(&page.events).map_err(|error| Problem::of_table(&error))?;
+        check_records(&page.events)?;
         memory.shrink_to(size(&page.events));
         Ok(Page { events: page.events, memory })
     }
@@ -217,10 +219,12 @@ fn check_position(after: i64, page: &FeedPage) -> Result<(), Problem> {
 }
 
 /// Checks that a position can be added to each record.
-pub(crate) fn check_records(events: &[FeedEvent]) -> Result<(), FeedError> {
+pub(crate) fn check_records(events: &[FeedEvent]) -> Result<(), Problem> {
     match events.iter().find(|event| !event.record.trim_start().starts_with('{')) {
         None => Ok(()),
-        Some(event) => Err(FeedError(format!("the record at position {} is not a JSON object", event.position).into())),
+        Some(event) => {
+            Err(Problem::of_table(format_args!("the record at position {} is not a JSON object", event.position)))
+        }
     }
 }
 

@@ -105,8 +105,8 @@ pub trait FeedTable: Send + Sync + 'static {
     /// event is always returned.
     async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError>;
 
-    /// Leases the events after the consumer's cursor, with the same limits as for a page. A lease that was granted and not received
-    /// expires.
+    /// Leases the events after the consumer's cursor, with the same limits as for a page. A consumer without a cursor begins with the
+    /// oldest event. A lease that was granted and not received expires.
     async fn lease(
         &self,
         consumer: &str,

@@ -62,7 +62,7 @@ fn answer(
 ) -> Result<Response, Problem> {
     match leased {
         Leased::Events { lease, expires_in, events } => {
-            check_records(&events).map_err(|error| Problem::of_table(&error))?;
+            check_records(&events)?;
             memory.shrink_to(size(&events));
             let first = format!("\"lease\":{},\"expires_in\":{},", json!(lease), expires_in.as_secs());
             Ok(answer::events(&first, Page { events, memory }, ""))

@@ -78,10 +78,15 @@ async fn consumers_have_cursors_of_their_own() {
 #[tokio::test]
 async fn a_consumer_behind_the_oldest_event_is_told_so() {
     served(settings(), async |feed| {
-        feed.table.deliver(OPEN, 3);
-        feed.table.delete_through(OPEN, 2);
+        feed.table.deliver(OPEN, 2);
+        feed.table.delete_through(OPEN, 1);
+        let first = feed.post(LEASE, "").await;
+        assert_eq!(first.positions(), [2], "a new consumer begins with the oldest event");
+        assert_eq!(feed.post(COMMIT, &commit(&first, 2)).await.status, 204);
+        feed.table.deliver(OPEN, 2);
+        feed.table.delete_through(OPEN, 3);
         let gone = feed.post(LEASE, "").await;
-        assert_eq!((gone.status, &gone.json()["oldest"]), (410, &json!(3)));
+        assert_eq!((gone.status, &gone.json()["oldest"]), (410, &json!(4)));
     })
     .await;
 }

@@ -128,7 +128,10 @@ impl FeedTable for MemoryTable {
         valid: Duration,
     ) -> Result<Leased, FeedError> {
         let mut cursors = lock(&self.cursors);
-        let cursor = cursors.entry((consumer.to_owned(), channel)).or_default();
+        // A consumer without a cursor begins with the oldest event.
+        let oldest = self.read(channel, 0, 0, 0).oldest.unwrap_or(1);
+        let first = || Cursor { through: oldest - 1, ..Cursor::default() };
+        let cursor = cursors.entry((consumer.to_owned(), channel)).or_insert_with(first);
         if cursor.lease.is_some() {
             return Ok(Leased::Held);
         }
