@@ -19,9 +19,8 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info};
+use tracing::{debug, info};
 
-use net::Chain;
 use net::http::Identity;
 use operator::server::{self, Bounds};
 
@@ -98,7 +97,7 @@ impl FeedListener {
                 let (client, peer) = listener.accept().await?;
                 // A small answer is sent at once. If this cannot be set, answers are only slower.
                 let _ = client.set_nodelay(true);
-                ClientStream::tcp(client, peer, tls.acceptor())
+                ClientStream::tcp(client, peer, tls.acceptor()?)
             }
             Socket::Unix(listener) => ClientStream::unix(listener.accept().await?.0),
         })
@@ -164,20 +163,18 @@ struct Tls {
 
 impl Tls {
     /// The acceptor for the next connection. `None` for plain HTTP.
-    fn acceptor(&mut self) -> Option<&TlsAcceptor> {
+    ///
+    /// # Errors
+    /// If the certificate cannot be used, which was checked when it was read. The connection is then refused: no token is sent in plain.
+    fn acceptor(&mut self) -> io::Result<Option<&TlsAcceptor>> {
         let served = self.served.borrow();
-        let settings = &served.settings;
-        if settings.identity != self.identity {
-            match settings.identity.as_ref().map(Identity::server).transpose() {
-                Ok(server) => self.acceptor = server.map(|server| Arc::new(server).into()),
-                // The certificate was checked when it was read, so this is a defect. The acceptor stays: tokens are not sent in plain.
-                Err(error) => {
-                    error!(error = %Chain(&error), "the certificate of the feed cannot be used: the previous one stays")
-                }
-            }
-            self.identity.clone_from(&settings.identity);
+        let identity = &served.settings.identity;
+        if *identity != self.identity {
+            let server = identity.as_ref().map(Identity::server).transpose().map_err(io::Error::other)?;
+            self.acceptor = server.map(|server| Arc::new(server).into());
+            self.identity.clone_from(identity);
         }
         drop(served);
-        self.acceptor.as_ref()
+        Ok(self.acceptor.as_ref())
     }
 }
