@@ -51,6 +51,7 @@ pub use tables::account::{Account, Accounts};
 pub use tables::api::Api;
 pub use tables::channel::Channel;
 pub use tables::discover::{ChannelPattern, Discover};
+pub use tables::feed::Feed;
 pub use tables::sink::{Sink, SinkSettings};
 
 pub(crate) use edit::write_expect;
@@ -61,7 +62,7 @@ pub(crate) use sources::DEFAULTS;
 pub(crate) use tables::discover::channel_name;
 
 use reading::{Reader, Reported, Section, all, values};
-use tables::{account, daemon, discover, sink, state};
+use tables::{account, daemon, discover, feed, sink, state};
 
 use ::ledger::store::StateSettings;
 use api::AccountName;
@@ -69,6 +70,9 @@ use operator::{Changes, Difference, SignerNames};
 use proof::event::ChannelId;
 use telemetry::Log;
 use telemetry::trace::Otlp;
+
+/// The answers of the feed can use this share of `limits.memory`: an eighth.
+const FEED_SHARE: u64 = 8;
 
 /// All settings of the operator, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +107,8 @@ pub struct Config {
     pub channels: Vec<Channel>,
     /// `[sinks.NAME]`, including sinks that no channel uses.
     pub sinks: BTreeMap<String, Sink>,
+    /// `[feed]`: the feed. `None` if the configuration has none.
+    pub feed: Option<Feed>,
     /// Notes for the operator that are not mistakes, one sentence each.
     pub notes: Vec<String>,
 }
@@ -195,6 +201,10 @@ impl Config {
                 }
                 Ok(sink::read_all(root, &users, is_shared))
             },
+            feed: {
+                let none = BTreeMap::new();
+                feed::read(root, channels.as_deref().unwrap_or_default(), sinks.as_ref().unwrap_or(&none))
+            },
             notes: Ok(Vec::new()),
         })
     }
@@ -218,6 +228,11 @@ impl Config {
         changed.chain((self.api != after.api).then(AccountName::default)).collect()
     }
 
+    /// The part of `limits.memory` that the answers of the feed can use, in bytes.
+    pub(crate) fn feed_memory(&self) -> u64 {
+        self.feed.as_ref().map_or(0, |_| self.memory / FEED_SHARE)
+    }
+
     /// Returns the differences to another configuration.
     pub fn changes_to(&self, after: &Self) -> Changes {
         fn channels(config: &Config) -> BTreeMap<String, &Channel> {
@@ -225,6 +240,7 @@ impl Config {
         }
         let others = [
             ("discover", self.discover != after.discover),
+            ("feed", self.feed != after.feed),
             ("log", self.log != after.log),
             ("shutdown_grace", self.shutdown_grace != after.shutdown_grace),
         ];

@@ -46,7 +46,8 @@ pub(crate) use assembly::StartError;
 pub(crate) use signals::{Signal, Signals};
 pub(crate) use supervisor::EndReason;
 
-use assembly::{AssemblyError, Clients, Sinks};
+use ::feed::Served;
+use assembly::{AssemblyError, Clients, FeedService, Sinks};
 use background::{discovery, keys, names, progress};
 use membership::Sharing;
 use reading::{FollowedFiles, Reading, Rejections};
@@ -97,6 +98,9 @@ pub(crate) async fn run(
         })
     });
     let _admin = admin.transpose()?;
+    let feed = FeedService::start(config, &daemon.sinks).await?;
+    daemon.feed = feed.as_ref().map(|feed| feed.served.clone());
+    let stop = daemon.stop.clone();
     let state_path = config.state.path.clone();
     let socket = Socket::listen(&state_path);
     daemon.follow_work();
@@ -104,6 +108,7 @@ pub(crate) async fn run(
     let outcome = tokio::select! {
         outcome = daemon.serve(until_caught_up) => outcome,
         never = control => match never {},
+        never = assembly::serve_feed(feed, stop) => match never {},
         never = systemd::keep_up(&notifier, &sources) => match never {},
         never = operator::answer_others(sources.operations.clone()) => match never {},
     };
@@ -153,6 +158,8 @@ struct Daemon {
     sharing: Option<Sharing>,
     supervisor: Supervisor,
     stop: CancellationToken,
+    /// The table and the settings of the feed. `None` without a feed.
+    feed: Option<watch::Sender<Arc<Served>>>,
     logs: Logs,
     trace_export: TraceExport,
     notifier: Arc<Notifier>,
@@ -220,6 +227,7 @@ impl Daemon {
             sharing,
             supervisor: Supervisor::new(&stop),
             stop,
+            feed: None,
             logs,
             trace_export,
             notifier: Arc::new(Notifier::from_environment()),

@@ -11,6 +11,9 @@ const OF_PROCESS: usize = 64;
 /// The clients of the admin listener and of the control socket.
 const OF_OPERATORS: usize = 80;
 
+/// The listener of the feed, its refused clients, and its connections to the database.
+const OF_FEED: usize = 32;
+
 /// The connections to a database of the state.
 const OF_STATE: usize = 8;
 
@@ -34,7 +37,8 @@ impl Config {
             of_sink(sink, lanes)
         });
         let of_state = if self.state.database.is_some() { OF_STATE } else { 0 };
-        OF_PROCESS + OF_OPERATORS + of_state + of_channels.chain(of_sinks).sum::<usize>()
+        let of_feed = self.feed.as_ref().map_or(0, |feed| OF_FEED + feed.settings.connections);
+        OF_PROCESS + OF_OPERATORS + of_state + of_feed + of_channels.chain(of_sinks).sum::<usize>()
     }
 }
 

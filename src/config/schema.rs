@@ -116,6 +116,9 @@ impl DocumentedSettings {
     fn property(&self, path: &[&str], value: &Value) -> Value {
         let schema = match (path, value.as_object()) {
             ([table @ ("accounts" | "channels")], Some(each)) => named(&self.property(&[table, ANY], &each[ANY])),
+            (["feed", "consumers"], Some(consumers)) => {
+                named(&self.property(&["feed", "consumers", ANY], &consumers[ANY]))
+            }
             (["sinks"], Some(sinks)) => named(&json!({"oneOf": self.sinks(sinks)})),
             ([.., "filters"], Some(_)) => json!({"type": "object", "additionalProperties": {"$ref": "#/$defs/filter"}}),
             ([.., "filter"], _) => return json!({"$ref": "#/$defs/filter"}),

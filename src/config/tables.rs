@@ -5,6 +5,7 @@ pub(super) mod api;
 pub(super) mod channel;
 pub(super) mod daemon;
 pub(super) mod discover;
+pub(super) mod feed;
 mod filter;
 mod server;
 pub(super) mod sink;

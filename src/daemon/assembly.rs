@@ -14,6 +14,10 @@ use operator::{ApiKeys, Discovery, Operations, Process, Reloads};
 use sink::{OpenFiles, Sink, SinkError};
 use telemetry::metrics::Metrics;
 
+mod feed;
+
+pub(super) use self::feed::{FeedService, feed_after, serve_feed};
+
 /// The part of the memory limit that is reserved for the tasks of a channel and the buffers of its connections. Pages
 /// and events are not included. This is the largest measured use, with every kind of failure at once: 90 MiB for 999
 /// channels.
@@ -132,7 +136,8 @@ pub(super) fn assemble(
     }
     let channels = channels(config, &clients, &sinks, parts);
     parts.recent.share_among(channels.len());
-    parts.handles.memory.share_among(memory_for_events(config.memory, channels.len()), channels.len());
+    let memory = config.memory - config.feed_memory();
+    parts.handles.memory.share_among(memory_for_events(memory, channels.len()), channels.len());
     for (account, client) in &clients {
         let turns = parts.handles.turns.of(account);
         turns.limit(config.accounts.get(account).and_then(|account| account.rate));

@@ -134,6 +134,10 @@ impl Daemon {
         check_lasting(before, config)?;
         let (clients, sinks, channels) =
             assembly::assemble(config, Some((before, &self.clients, &self.sinks)), &self.parts)?;
+        let served = match &self.feed {
+            Some(feed) => assembly::feed_after(&feed.borrow(), (before, &self.sinks), (config, &sinks))?,
+            None => None,
+        };
         let warnings = warnings(before, config, &self.parts.handles);
         for warning in &warnings {
             warn!(target: ALWAYS, warning, "the new configuration rejects events that were verified recently");
@@ -144,6 +148,9 @@ impl Daemon {
         }
         let changes = Changes { warnings, lanes, ..before.changes_to(config) };
         self.logs.set(&config.log);
+        if let (Some(served), Some(feed)) = (served, &self.feed) {
+            feed.send_replace(Arc::new(served));
+        }
         self.trace_export.follow(config.otlp.as_ref());
         let configured = config.channels.iter().map(Channel::for_operator).collect();
         let api_keys = assembly::api_keys(config, &clients);
@@ -176,11 +183,13 @@ impl Daemon {
 /// Rejects changes that need a restart.
 fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
     let endpoint = |config: &Config| config.otlp.as_ref().map(|otlp| otlp.endpoint.clone());
+    let feed = |config: &Config| config.feed.as_ref().map(|feed| (feed.listen.clone(), feed.sink.clone()));
     let kept = [
         ("state.path", before.state.path == after.state.path),
         ("[state] and [cluster]", before.state.database == after.state.database),
         ("admin.listen", before.listen == after.listen),
         ("admin.hosts", before.hosts == after.hosts),
+        ("feed.listen and feed.sink", feed(before) == feed(after)),
         ("log.format", before.log.format == after.log.format),
         ("log.otlp_endpoint", endpoint(before) == endpoint(after)),
     ];

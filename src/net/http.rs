@@ -33,6 +33,7 @@ pub use error::{advice, explained, find, reason, root_cause};
 pub use excerpt::excerpt;
 pub use header::{MAX_RETRY_AFTER, basic, retry_after, sensitive};
 pub use public::{NotPublic, check_public};
+pub use rustls::pki_types::PrivateKeyDer;
 pub use tls::{Authorities, Identity, PemError, certificates, private_key};
 
 use public::PublicOnly;

@@ -175,6 +175,7 @@ fn summary_json(config: &Config) -> Value {
         "accounts": accounts,
         "state_path": config.state.path.display().to_string(),
         "admin_listen": config.listen,
+        "feed": config.feed.as_ref().map(|feed| object(feed.shown())),
         "descriptors": config.descriptors(),
         "channels": config.channels.iter().map(|channel| object(channel.shown())).collect::<Vec<_>>(),
         "sinks": sinks.collect::<Map<_, _>>(),
@@ -206,6 +207,10 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
     }
     for (name, sink) in &config.sinks {
         write_block(out, "sink", name, &sink.shown())?;
+    }
+    if let Some(feed) = &config.feed {
+        let shown = feed.shown().into_iter().filter(|(name, _)| *name != "sink").collect();
+        write_block(out, "feed of sink", &feed.sink, &shown)?;
     }
     if !config.notes.is_empty() {
         writeln!(out)?;

@@ -71,7 +71,7 @@ impl Section<'_> {
     }
 
     /// Reads the secret in the file whose path is the value.
-    fn secret_in_file<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+    pub(crate) fn secret_in_file<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.file(name, |path| self.secret_at(name, path, parse))
     }
 

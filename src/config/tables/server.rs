@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::config::reading::values::text_if;
 use crate::config::reading::{Reading, Reported, Section, all};
 use crate::config::sources::files::read_named;
-use net::http::{Authorities, Identity, PemError, certificates, private_key, root_cause};
+use net::http::{Authorities, Identity, PemError, PrivateKeyDer, certificates, private_key, root_cause};
 use net::postgres::{Address, ServerSettings};
 
 /// The largest certificate file, in bytes. A system's complete list of authorities has about a fifth of this size.
@@ -67,18 +67,33 @@ pub(crate) fn read_authorities(section: &Section<'_>, name: &str) -> Reading<Aut
 
 /// Reads `client_certificate_file`, and `client_key_file` or `client_key_command`.
 pub(crate) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
-    const CHAIN: &str = "client_certificate_file";
-    const KEY: &str = "client_key_file";
-    let chain = section.file(CHAIN, |path| read_pem(path, certificates));
     let key = section.stored_secret("client_key", |text| explain_pem(private_key(text)));
-    let chain_key = section.key.at(CHAIN);
+    identity(section, ["client_certificate_file", "client_key_file"], key)
+}
+
+/// Reads `tls_certificate` and `tls_key`: the certificate of a server.
+pub(crate) fn read_server_identity(section: &Section<'_>) -> Reading<Identity> {
+    let key = section.secret_in_file("tls_key", |text| explain_pem(private_key(text)));
+    identity(section, ["tls_certificate", "tls_key"], key)
+}
+
+/// Reads a certificate with its chain, and combines it with its key. The names of both keys are for messages.
+fn identity(
+    section: &Section<'_>,
+    [chain_name, key_name]: [&str; 2],
+    key: Reading<PrivateKeyDer<'static>>,
+) -> Reading<Identity> {
+    let chain = section.file(chain_name, |path| read_pem(path, certificates));
+    let chain_key = section.key.at(chain_name);
     match (chain?, key?) {
         (None, None) => Ok(None),
         (Some(chain), Some(key)) => explain_pem(Identity::new(chain, key)).map(Some).map_err(|message| {
-            section.wrong(KEY, format!("{message}; it must be the key of the first certificate in {chain_key}"))
+            section.wrong(key_name, format!("{message}; it must be the key of the first certificate in {chain_key}"))
         }),
-        (Some(_), None) => Err(section.wrong(CHAIN, format!("is set without {}; set both", section.key.at(KEY)))),
-        (None, Some(_)) => Err(section.wrong(KEY, format!("is set without {chain_key}; set both"))),
+        (Some(_), None) => {
+            Err(section.wrong(chain_name, format!("is set without {}; set both", section.key.at(key_name))))
+        }
+        (None, Some(_)) => Err(section.wrong(key_name, format!("is set without {chain_key}; set both"))),
     }
 }
 

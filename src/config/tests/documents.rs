@@ -18,6 +18,8 @@ const AUDIT: &str = include_str!("../../../config/examples/audit.toml");
 
 const BUS: &str = include_str!("../../../config/examples/bus.toml");
 
+const FEED: &str = include_str!("../../../config/examples/feed.toml");
+
 const LOG: &str = include_str!("../../../config/examples/log.toml");
 
 const LEDGER: &str = include_str!("../../../config/examples/ledger.toml");
@@ -78,6 +80,13 @@ fn buildable(text: &str) -> &str {
     if HAS_KAFKA { text } else { text.split_once("\n[sinks.NAME-kafka]").expect("it is documented").0 }
 }
 
+/// The text without the tables of the feed, which are optional. Their defaults have a test of their own.
+fn without_feed(text: &str) -> String {
+    let (before, rest) = text.split_once("\n[feed]\n").expect("the feed is documented");
+    let (_, after) = rest.split_once("\n[channels]\n").expect("the channels follow");
+    format!("{before}\n[channels]\n{after}")
+}
+
 /// Loads the text with secrets in a temporary directory, and with an organization instead of the example's.
 fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
     let text = text.replace("org_2abcDEFghiJKLmno", "org_1");
@@ -92,6 +101,7 @@ fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
         ("ledger-secret", secret),
         ("slack-url", hook),
         ("routing-key", "k\n"),
+        ("feed-token", "the-token-of-ledger\n"),
         ("nats-password", "k\n"),
         ("kafka-password", "k\n"),
         ("warehouse-url", "postgresql://channeld@db/warehouse\n"),
@@ -191,7 +201,7 @@ fn the_documented_defaults_match_the_code() {
         "security.client_",
     ];
     let stays = |line: &&str| !placeholders.iter().any(|placeholder| line.starts_with(placeholder));
-    let documented = documented().lines().filter(stays).collect::<Vec<_>>().join("\n");
+    let documented = without_feed(&documented()).lines().filter(stays).collect::<Vec<_>>().join("\n");
     let load = |text: &str| load_with_credentials(buildable(text)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(load(&documented), load(WITHOUT_DEFAULTS));
 }
@@ -207,7 +217,7 @@ fn the_example_loads_once_its_secrets_exist() {
 
 #[test]
 fn the_examples_of_each_use_load_once_their_secrets_exist() {
-    for (text, sinks) in [(ACCOUNTS, 1), (AUDIT, 1), (LEDGER, 1), (WAREHOUSE, 2), (ALERTS, 2), (BUS, 1)] {
+    for (text, sinks) in [(ACCOUNTS, 1), (AUDIT, 1), (FEED, 1), (LEDGER, 1), (WAREHOUSE, 2), (ALERTS, 2), (BUS, 1)] {
         let config = load_with_credentials(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert_eq!((config.sinks.len(), config.notes), (sinks, Vec::<String>::new()));
     }

@@ -25,6 +25,12 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ),
     ("sinks.out.filter.tpye", r#"["x"]"#, &["did you mean sinks.out.filter.type?"]),
     ("channels.a.expect.addres", r#"["0x1"]"#, &["did you mean channels.a.expect.address?"]),
+    // [feed]
+    ("feed.listen", r#""9465""#, &["must be an IP address and a port, such as \"127.0.0.1:9465\"", "\"unix:\""]),
+    ("feed.sink", r#""outt""#, &["no sink has this name; add a [sinks.outt] table"]),
+    ("feed.sink", r#""out""#, &["must be the name of a sink of type \"sqlite\" or \"postgres\""]),
+    ("feed.lisen", r#""127.0.0.1:9465""#, &["feed.lisen", "did you mean feed.listen?"]),
+    ("feed.consumers.a.channels", "[]", &["feed.consumers.a.channels", "is empty; name a channel"]),
     // [api]
     ("api.base_url", r#""host/v1""#, &["must be a URL, such as \"https://"]),
     ("api.base_url", r#""ftp://host/v1""#, &["must begin with https:// or http://"]),

@@ -1,0 +1,215 @@
+//! `[feed]`: the feed, its consumers and their tokens.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::channel::Channel;
+use super::server::read_server_identity;
+use super::sink::{Sink, SinkSettings};
+use crate::config::reading::values::{duration_in, text_if, whole_number};
+use crate::config::reading::{Reading, Reported, Section, all};
+use crate::config::settings_list::SettingsList;
+use ::feed::{Consumer, FeedChannel, FeedSettings, Listen, TokenHash};
+
+const LISTEN: &str = "must be an IP address and a port, such as \"127.0.0.1:9465\", or \"unix:\" and the absolute path of a \
+                      socket, such as \"unix:/run/channeld/feed.sock\"";
+
+/// The longest path of a socket, in bytes. The socket is created in a directory beside it, whose path is longer.
+const MAX_PATH: usize = 100;
+
+/// How many requests an operator can allow at a time.
+const CONNECTIONS: std::ops::RangeInclusive<usize> = 1..=4000;
+
+/// How long a lease can be valid.
+const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
+
+/// The shortest token. A shorter one could be guessed.
+const MIN_TOKEN: usize = 16;
+
+/// How many tokens a consumer can have at once: the token in use, and the token that replaces it.
+const MAX_TOKENS: usize = 2;
+
+/// The key that names the files of several tokens.
+const FILES: &str = "token_files";
+
+/// `[feed]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feed {
+    /// The address.
+    pub listen: Listen,
+    /// The name of the sink whose table is served.
+    pub sink: String,
+    /// The settings that a reload can change.
+    pub settings: FeedSettings,
+}
+
+impl Feed {
+    /// Describes the feed for `channeld check`.
+    pub fn shown(&self) -> SettingsList {
+        let Self { listen, sink, settings } = self;
+        let listen = match listen {
+            Listen::Tcp(address) => address.to_string(),
+            Listen::Unix(path) => format!("unix:{}", path.display()),
+        };
+        let consumers: Vec<_> = settings.consumers.iter().map(|consumer| &*consumer.name).collect();
+        let channels: Vec<_> = settings.channels.iter().map(|channel| &*channel.name).collect();
+        vec![
+            ("listen", json!(listen)),
+            ("sink", json!(sink)),
+            ("tls", json!(settings.identity.is_some())),
+            ("channels", json!(channels)),
+            ("consumers", json!(consumers)),
+            ("lease_seconds", json!(settings.lease.as_secs())),
+        ]
+    }
+}
+
+/// Reads the feed, if the configuration has one.
+pub(crate) fn read(root: &Section<'_>, channels: &[Channel], sinks: &BTreeMap<String, Sink>) -> Reading<Feed> {
+    if !root.is_table("feed") {
+        return Ok(None);
+    }
+    let feed = root.section("feed");
+    let read = all!(Feed {
+        listen: feed.required("listen", listen),
+        sink: read_sink(root, &feed, sinks),
+        settings: {
+            let sink = sink.as_deref().ok();
+            let served = sink.map(|sink| served(&feed, channels, sink));
+            all!(FeedSettings {
+                identity: read_server_identity(&feed),
+                consumers: read_consumers(&feed, served.as_deref(), matches!(listen, Ok(Listen::Tcp(_)))),
+                connections: feed.or("connections", whole_number(CONNECTIONS), "512"),
+                connections_per_consumer: feed.or("connections_per_consumer", whole_number(CONNECTIONS), "256"),
+                lease: feed.or("lease", duration_in(LEASE), "30s"),
+                channels: Ok(served.unwrap_or_default()),
+            })
+        },
+    })?;
+    match (&read.listen, &read.settings.identity) {
+        (Listen::Unix(_), Some(_)) => {
+            feed.wrong("tls_certificate", "is set, but a Unix socket has no TLS; remove it, and tls_key");
+        }
+        (Listen::Tcp(address), None) if !address.ip().is_loopback() => feed.note(
+            "listen",
+            "plain http: tokens and events can be read and changed in transit; set tls_certificate and tls_key, or listen on a loopback address behind a proxy with TLS",
+        ),
+        _ => {}
+    }
+    Ok(Some(read))
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    if let Some(path) = text.trim().strip_prefix("unix:") {
+        let legal = path.len() <= MAX_PATH && path.starts_with('/') && Path::new(path).file_name().is_some();
+        let needed = format!("{LISTEN}; a path has at most {MAX_PATH} bytes");
+        return text_if(legal, path, &needed).map(|path| Listen::Unix(path.into()));
+    }
+    text.trim().parse().map(Listen::Tcp).map_err(|_| LISTEN.to_owned())
+}
+
+/// Reads the name of the sink.
+fn read_sink(root: &Section<'_>, feed: &Section<'_>, sinks: &BTreeMap<String, Sink>) -> Result<String, Reported> {
+    let name = feed.required("sink", |text| Ok(text.trim().to_owned()))?;
+    match sinks.get(&name).map(|sink| &sink.settings) {
+        Some(SinkSettings::Sqlite(_) | SinkSettings::Postgres(_)) => Ok(name),
+        Some(_) => Err(feed.wrong("sink", "must be the name of a sink of type \"sqlite\" or \"postgres\"")),
+        // The sink exists and has mistakes of its own.
+        None if root.section("sinks").names()?.contains(&name) => Err(Reported),
+        None => Err(feed.wrong("sink", format!("is {name:?}, but no sink has this name; add a [sinks.{name}] table"))),
+    }
+}
+
+/// The channels that deliver to the sink.
+fn served(feed: &Section<'_>, channels: &[Channel], sink: &str) -> Vec<FeedChannel> {
+    let delivering = channels.iter().filter(|channel| channel.sinks.iter().any(|name| name == sink));
+    let channel = |channel: &Channel| FeedChannel { name: channel.channel.name.clone(), id: channel.channel.id.0 };
+    let served: Vec<_> = delivering.map(channel).collect();
+    if served.is_empty() && !channels.is_empty() {
+        feed.wrong(
+            "sink",
+            format!("is {sink:?}, but no channel delivers to this sink; add it to the sinks of a channel"),
+        );
+    }
+    served
+}
+
+/// Reads the consumers. Every consumer needs a token if `needs_token` is true. Without the list of served channels, the channels of
+/// the consumers are not checked.
+fn read_consumers(
+    feed: &Section<'_>,
+    served: Option<&[FeedChannel]>,
+    needs_token: bool,
+) -> Result<Vec<Consumer>, Reported> {
+    let section = feed.section("consumers");
+    let names = section.names()?;
+    if names.is_empty() && needs_token {
+        let message = "no consumer is configured; add a [feed.consumers.NAME] table with its token_file and channels";
+        return Err(feed.wrong("consumers", message));
+    }
+    let read = |name: &String| {
+        section.check_name(name);
+        let consumer = section.section(name);
+        all!(Consumer {
+            name: Ok(name.as_str().into()),
+            tokens: read_tokens(&consumer, needs_token),
+            channels: consumer
+                .items("channels", "is empty; name a channel", |number, name| served_name(served, number, name))
+                .and_then(|channels| channels.ok_or_else(|| consumer.missing("channels"))),
+        })
+    };
+    // Every consumer is read before the first error is returned.
+    let consumers = names.iter().map(read).collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>, _>>()?;
+    for (at, consumer) in consumers.iter().enumerate() {
+        let has_same = |other: &&Consumer| consumer.tokens.iter().any(|token| other.tokens.contains(token));
+        if let Some(other) = consumers[..at].iter().find(has_same) {
+            let message =
+                format!("has the same token as consumer {}; give each consumer a token of its own", other.name);
+            section.wrong(&consumer.name, message);
+        }
+    }
+    Ok(consumers)
+}
+
+fn served_name(served: Option<&[FeedChannel]>, number: usize, name: &str) -> Result<std::sync::Arc<str>, String> {
+    let Some(served) = served else { return Ok(name.into()) };
+    let found = served.iter().find(|channel| &*channel.name == name);
+    found.map(|channel| channel.name.clone()).ok_or_else(|| {
+        let names: Vec<_> = served.iter().map(|channel| &*channel.name).collect();
+        let names = names.join(", ");
+        format!("item {number} of the list is not one of the channels that deliver to the sink of the feed: {names}")
+    })
+}
+
+/// Reads the tokens of a consumer. Only their hashes are kept.
+fn read_tokens(consumer: &Section<'_>, is_required: bool) -> Result<Vec<TokenHash>, Reported> {
+    let tokens = match consumer.one_of(["token_file", "token_command", FILES])? {
+        Some(FILES) => consumer.secret_files(FILES, "is empty; name the file of a token", token)?,
+        _ => consumer.stored_secret("token", token)?.map(|token| vec![token]),
+    };
+    match tokens {
+        Some(tokens) if tokens.len() > MAX_TOKENS => {
+            Err(consumer.wrong(FILES, format!("names more than {MAX_TOKENS} files; remove those of old tokens")))
+        }
+        Some(tokens) => Ok(tokens),
+        None if is_required => {
+            let message = "is missing; set it to a file with a token, such as the output of: openssl rand -hex 32";
+            Err(consumer.wrong("token_file", message))
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+fn token(text: &str) -> Result<TokenHash, String> {
+    let legal = text.len() >= MIN_TOKEN && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let needed = format!(
+        "must have at least {MIN_TOKEN} visible ASCII characters and no spaces; create a token with: openssl rand -hex 32"
+    );
+    text_if(legal, text, &needed).map(|token| TokenHash::of(&token))
+}
+
+#[cfg(test)]
+mod tests;

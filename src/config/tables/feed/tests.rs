@@ -1,0 +1,156 @@
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+
+use rcgen::{CertificateParams, KeyPair};
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::{Config, ConfigError, ConfigText};
+
+const REST: &str = r#"
+[api]
+api_key = "k"
+[verification]
+org_id = "org_1"
+[channels.a]
+id = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+sinks = ["table", "out"]
+[channels.b]
+id = "7c9e6679-7425-40de-944b-e07fc1f90ae8"
+sinks = ["out"]
+[sinks.out]
+type = "stdout"
+[sinks.table]
+type = "sqlite"
+path = "/nowhere/events.db"
+"#;
+
+const FEED: &str = r#"
+[feed]
+listen = "127.0.0.1:9465"
+sink = "table"
+[feed.consumers.ledger]
+token_file = "~/token"
+channels = ["a"]
+"#;
+
+/// Loads a configuration with this feed. `~` is a directory with tokens, a certificate and its key.
+fn load(feed: &str) -> Result<Config, ConfigError> {
+    let directory = TempDir::new().unwrap();
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(["feed.test".to_owned()]).unwrap().self_signed(&key).unwrap();
+    for (name, text) in [
+        ("token", "the-token-of-ledger\n"),
+        ("next-token", "the-next-token-of-ledger\n"),
+        ("short", "123456789012345\n"),
+        ("spaces", "the token of ledger\n"),
+        ("certificate", &certificate.pem()),
+        ("key", &key.serialize_pem()),
+    ] {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let text = format!("{REST}{feed}").replace('~', &directory.path().display().to_string());
+    let file = directory.path().join("channeld.toml");
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    Config::of(ConfigText::read(Some(&file))?, []).map(|loaded| loaded.config)
+}
+
+fn feed_of(feed: &str) -> Feed {
+    load(feed).unwrap_or_else(|error| panic!("{error}")).feed.expect("it has a feed")
+}
+
+#[test]
+fn a_feed_has_these_defaults() {
+    let Feed { listen, sink, settings } = feed_of(FEED);
+    let address: SocketAddr = "127.0.0.1:9465".parse().unwrap();
+    assert_eq!((listen, &*sink), (Listen::Tcp(address), "table"));
+    let id = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
+    let expected = FeedSettings {
+        identity: None,
+        channels: vec![FeedChannel { name: "a".into(), id }],
+        consumers: vec![Consumer {
+            name: "ledger".into(),
+            tokens: vec![TokenHash::of("the-token-of-ledger")],
+            channels: vec!["a".into()],
+        }],
+        connections: 512,
+        connections_per_consumer: 256,
+        lease: Duration::from_secs(30),
+    };
+    assert_eq!(settings, expected);
+    assert!(load("").unwrap().feed.is_none(), "without [feed] nothing is served");
+}
+
+#[test]
+fn two_tokens_can_be_valid_at_once() {
+    let files = FEED.replace("token_file = \"~/token\"", "token_files = [\"~/token\", \"~/next-token\"]");
+    let tokens = ["the-token-of-ledger", "the-next-token-of-ledger"].map(TokenHash::of);
+    assert_eq!(feed_of(&files).settings.consumers[0].tokens, tokens);
+}
+
+#[test]
+fn a_unix_socket_needs_no_token_and_no_consumer() {
+    let socket = "[feed]\nlisten = \"unix:/run/channeld/feed.sock\"\nsink = \"table\"\n";
+    assert_eq!(feed_of(socket).listen, Listen::Unix("/run/channeld/feed.sock".into()));
+    let consumer = format!("{socket}[feed.consumers.ledger]\nchannels = [\"a\"]\n");
+    assert!(feed_of(&consumer).settings.consumers[0].tokens.is_empty());
+}
+
+#[test]
+fn a_certificate_is_read_and_plain_http_beyond_this_machine_is_noted() {
+    let tls = FEED.replace("[feed]", "[feed]\ntls_certificate = \"~/certificate\"\ntls_key = \"~/key\"");
+    assert!(feed_of(&tls).settings.identity.is_some());
+    let open = |feed: &str| load(&feed.replace("127.0.0.1", "0.0.0.0")).unwrap().notes;
+    assert_eq!(open(&tls), Vec::<String>::new());
+    let notes = open(FEED);
+    assert!(notes.len() == 1 && notes[0].starts_with("feed.listen: plain http"), "{notes:?}");
+}
+
+#[test]
+fn each_mistake_in_a_feed_is_reported_under_its_key() {
+    let certificate = "sink = \"table\"\ntls_certificate = \"~/certificate\"";
+    let both = format!("{certificate}\ntls_key = \"~/key\"");
+    let three = "token_files = [\"~/token\", \"~/next-token\", \"~/token\"]";
+    let twice = "[\"a\"]\n[feed.consumers.other]\ntoken_file = \"~/token\"\nchannels = [\"a\"]";
+    for (from, to, key, words) in [
+        ("\"127.0.0.1:9465\"", "\"9465\"", "feed.listen", "must be an IP address and a port"),
+        ("\"127.0.0.1:9465\"", "\"unix:feed.sock\"", "feed.listen", "absolute path"),
+        ("listen = \"127.0.0.1:9465\"", "", "feed.listen", "is missing"),
+        ("sink = \"table\"", "", "feed.sink", "is missing"),
+        ("\"table\"", "\"nowhere\"", "feed.sink", "no sink has this name"),
+        ("\"table\"", "\"out\"", "feed.sink", "of type \"sqlite\" or \"postgres\""),
+        ("sink = \"table\"", certificate, "feed.tls_certificate", "is set without feed.tls_key"),
+        ("sink = \"table\"", "sink = \"table\"\nlease = \"0s\"", "feed.lease", "must be from"),
+        ("sink = \"table\"", "sink = \"table\"\nconnections = 0", "feed.connections", "from 1 to 4000"),
+        ("sink = \"table\"", "sink = \"table\"\ntokens = 1", "feed.tokens", "is not a known key"),
+        ("token_file = \"~/token\"", "", "feed.consumers.ledger.token_file", "is missing"),
+        ("~/token", "~/none", "feed.consumers.ledger.token_file", "No such file"),
+        ("~/token", "~/short", "feed.consumers.ledger.token_file", "at least 16 visible"),
+        ("~/token", "~/spaces", "feed.consumers.ledger.token_file", "no spaces"),
+        ("token_file = \"~/token\"", three, "feed.consumers.ledger.token_files", "more than 2 files"),
+        ("channels = [\"a\"]", "", "feed.consumers.ledger.channels", "is missing"),
+        ("[\"a\"]", "[]", "feed.consumers.ledger.channels", "is empty"),
+        ("[\"a\"]", "[\"b\"]", "feed.consumers.ledger.channels", "item 1 of the list is not one of the channels"),
+        ("[\"a\"]", twice, "feed.consumers.other", "has the same token as consumer ledger"),
+        ("[feed.consumers.ledger]", "[feed.consumers.a__b]", "feed.consumers.a__b", "letters, digits"),
+    ] {
+        assert!(FEED.contains(from), "{from}");
+        let error = load(&FEED.replace(from, to)).expect_err(key);
+        let found = error.problems.iter().any(|problem| problem.key == key && problem.message.contains(words));
+        assert!(found, "{to}: {error}");
+        assert!(!error.to_string().contains("the-token"), "no token is shown: {error}");
+    }
+    let socket = FEED.replace("127.0.0.1:9465", "unix:/run/feed.sock").replace("sink = \"table\"", &both);
+    assert!(load(&socket).unwrap_err().to_string().contains("a Unix socket has no TLS"));
+    let alone = FEED.split_once("[feed.consumers").unwrap().0;
+    assert!(load(alone).unwrap_err().to_string().contains("feed.consumers: no consumer is configured"));
+    let unused = format!(
+        "{}[sinks.unused]\ntype = \"sqlite\"\npath = \"/nowhere/u.db\"\n",
+        FEED.replace("\"table\"", "\"unused\"")
+    );
+    assert!(load(&unused).unwrap_err().to_string().contains("no channel delivers to this sink"));
+}

@@ -1,0 +1,80 @@
+//! Serves the feed of the configuration.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{AssemblyError, Sinks, StartError};
+use crate::config::{Config, Feed};
+use feed::table::FeedTable;
+use feed::{FeedListener, Listen, Served};
+use net::shortage::Shortage;
+use sink::Sink;
+
+/// A feed that listens, and does not serve yet.
+pub(crate) struct FeedService {
+    listener: FeedListener,
+    /// The memory for the events of all answers, in bytes.
+    memory: usize,
+    /// A reload replaces the table and the settings.
+    pub(crate) served: watch::Sender<Arc<Served>>,
+}
+
+impl FeedService {
+    /// Opens the table and the listener, if the configuration has a feed.
+    pub(crate) async fn start(config: &Config, sinks: &Sinks) -> Result<Option<Self>, AssemblyError> {
+        let Some(feed) = &config.feed else { return Ok(None) };
+        let table = table_of(feed, sinks)?;
+        let listener = FeedListener::bind(&feed.listen).await.map_err(|error| {
+            let address = match &feed.listen {
+                Listen::Tcp(address) => address.to_string(),
+                Listen::Unix(path) => path.display().to_string(),
+            };
+            let advice = Shortage::of(&error).map_or(": choose another address", Shortage::advice);
+            AssemblyError { what: format!("feed.listen: cannot listen on {address}{advice}"), source: error.into() }
+        })?;
+        let memory = usize::try_from(config.feed_memory()).unwrap_or(usize::MAX);
+        let served = watch::Sender::new(Arc::new(Served::new(feed.settings.clone(), table)));
+        Ok(Some(Self { listener, memory, served }))
+    }
+}
+
+/// Serves the feed until it is dropped. Without a feed, waits forever. After `stop` was canceled, requests do not wait any more.
+pub(crate) async fn serve_feed(feed: Option<FeedService>, stop: CancellationToken) -> Infallible {
+    match feed {
+        Some(FeedService { listener, memory, served }) => feed::serve(listener, memory, served.subscribe(), stop).await,
+        None => pending().await,
+    }
+}
+
+/// Returns what a running feed serves with a new configuration. `None` if nothing changes. Each configuration is given with its sinks. A
+/// sink whose settings change is another sink, with another table.
+pub(crate) fn feed_after(
+    now: &Served,
+    (before, sinks_before): (&Config, &Sinks),
+    (after, sinks_after): (&Config, &Sinks),
+) -> Result<Option<Served>, AssemblyError> {
+    let Some(feed) = &after.feed else { return Ok(None) };
+    let [old, new] = [sinks_before, sinks_after].map(|sinks| sinks.get(&feed.sink).map(|lane| &lane.sink));
+    let is_same = old.zip(new).is_some_and(|(old, new)| Arc::ptr_eq(old, new));
+    if !is_same {
+        return Ok(Some(Served::new(feed.settings.clone(), table_of(feed, sinks_after)?)));
+    }
+    let has_changed = before.feed.as_ref() != Some(feed);
+    Ok(has_changed.then(|| now.with(feed.settings.clone())))
+}
+
+fn table_of(Feed { sink, .. }: &Feed, sinks: &Sinks) -> Result<Arc<dyn FeedTable>, AssemblyError> {
+    table_of_sink(&*sinks[sink].sink).map_err(|source| AssemblyError {
+        what: format!("feed.sink: the table of sink {sink} cannot be served"),
+        source,
+    })
+}
+
+/// Returns the table of a sink. Only sinks that store events in a table are valid in `[feed]`.
+fn table_of_sink(_sink: &dyn Sink) -> Result<Arc<dyn FeedTable>, StartError> {
+    Err("this version of channeld cannot read tables for the feed: remove [feed]".into())
+}
