@@ -62,6 +62,7 @@ pub(crate) use sources::DEFAULTS;
 pub(crate) use tables::discover::channel_name;
 
 use reading::{Reader, Reported, Section, all, values};
+use tables::feed::FeedUsage;
 use tables::{account, daemon, discover, feed, sink, state};
 
 use ::ledger::store::StateSettings;
@@ -199,11 +200,13 @@ impl Config {
                     // Any number of channels can be added, so the template counts as several.
                     users.extend([template.clone(), template.clone()]);
                 }
-                Ok(sink::read_all(root, &users, is_shared))
+                let usage = FeedUsage::read(root, channels.as_deref().unwrap_or_default());
+                Ok(sink::read_all(root, &users, &usage, is_shared))
             },
             feed: {
                 let none = BTreeMap::new();
-                feed::read(root, channels.as_deref().unwrap_or_default(), sinks.as_ref().unwrap_or(&none))
+                let (channels, sinks) = (channels.as_deref().unwrap_or_default(), sinks.as_ref().unwrap_or(&none));
+                feed::read(root, channels, discover.as_ref().ok().and_then(Option::as_ref), sinks)
             },
             notes: Ok(Vec::new()),
         })

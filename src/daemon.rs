@@ -42,7 +42,7 @@ pub(crate) mod supervisor;
 mod systemd;
 mod trace_export;
 
-pub(crate) use assembly::StartError;
+pub(crate) use assembly::{StartError, feed_cannot_listen};
 pub(crate) use signals::{Signal, Signals};
 pub(crate) use supervisor::EndReason;
 

@@ -16,6 +16,7 @@ use telemetry::metrics::Metrics;
 
 mod feed;
 
+pub(crate) use self::feed::feed_cannot_listen;
 pub(super) use self::feed::{FeedService, feed_after, serve_feed};
 
 /// The part of the memory limit that is reserved for the tasks of a channel and the buffers of its connections. Pages

@@ -47,7 +47,7 @@ const CLOSED: &str = ".feed";
 #[derive(Debug)]
 pub struct FeedListener {
     socket: Socket,
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
 }
 
 #[derive(Debug)]
@@ -75,10 +75,10 @@ impl FeedListener {
     /// If the address or the path cannot be used, for example because another process uses it.
     pub async fn bind(listen: &Listen) -> io::Result<Self> {
         match listen {
-            Listen::Tcp(address) => Ok(Self { socket: Socket::Tcp(TcpListener::bind(address).await?), _file: None }),
+            Listen::Tcp(address) => Ok(Self { socket: Socket::Tcp(TcpListener::bind(address).await?), file: None }),
             Listen::Unix(path) => {
                 let socket = Socket::Unix(bind_socket(path)?);
-                Ok(Self { socket, _file: Some(SocketFile(path.clone())) })
+                Ok(Self { socket, file: Some(SocketFile(path.clone())) })
             }
         }
     }
@@ -88,6 +88,14 @@ impl FeedListener {
         match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().ok(),
             Socket::Unix(_) => None,
+        }
+    }
+
+    /// The address for the log. With port 0, the system has chosen the port.
+    fn shown(&self) -> Option<String> {
+        match &self.socket {
+            Socket::Tcp(_) => self.address().map(|address| address.to_string()),
+            Socket::Unix(_) => self.file.as_ref().map(|SocketFile(path)| format!("unix:{}", path.display())),
         }
     }
 
@@ -147,7 +155,7 @@ pub(crate) async fn serve_within(
         stop,
         is_local: matches!(listener.socket, Socket::Unix(_)),
     };
-    info!(address = ?listener.address(), "the feed is served");
+    info!(address = listener.shown(), "the feed is served");
     let mut tls = Tls { served, identity: None, acceptor: None };
     let accept = async || listener.accept(&mut tls).await;
     server::serve(accept, calls::router(Arc::new(state)), bounds).await

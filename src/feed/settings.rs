@@ -21,6 +21,15 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// The settings of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedSettings {

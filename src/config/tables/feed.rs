@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::channel::Channel;
+use super::discover::Discover;
 use super::server::read_server_identity;
 use super::sink::{Sink, SinkSettings};
 use crate::config::reading::values::{duration_in, text_if, whole_number};
@@ -35,6 +37,10 @@ const MAX_TOKENS: usize = 2;
 /// The key that names the files of several tokens.
 const FILES: &str = "token_files";
 
+mod usage;
+
+pub(crate) use usage::FeedUsage;
+
 /// `[feed]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feed {
@@ -50,14 +56,10 @@ impl Feed {
     /// Describes the feed for `channeld check`.
     pub fn shown(&self) -> SettingsList {
         let Self { listen, sink, settings } = self;
-        let listen = match listen {
-            Listen::Tcp(address) => address.to_string(),
-            Listen::Unix(path) => format!("unix:{}", path.display()),
-        };
         let consumers: Vec<_> = settings.consumers.iter().map(|consumer| &*consumer.name).collect();
         let channels: Vec<_> = settings.channels.iter().map(|channel| &*channel.name).collect();
         vec![
-            ("listen", json!(listen)),
+            ("listen", json!(listen.to_string())),
             ("sink", json!(sink)),
             ("tls", json!(settings.identity.is_some())),
             ("channels", json!(channels)),
@@ -68,7 +70,12 @@ impl Feed {
 }
 
 /// Reads the feed, if the configuration has one.
-pub(crate) fn read(root: &Section<'_>, channels: &[Channel], sinks: &BTreeMap<String, Sink>) -> Reading<Feed> {
+pub(crate) fn read(
+    root: &Section<'_>,
+    channels: &[Channel],
+    discover: Option<&Discover>,
+    sinks: &BTreeMap<String, Sink>,
+) -> Reading<Feed> {
     if !root.is_table("feed") {
         return Ok(None);
     }
@@ -78,14 +85,14 @@ pub(crate) fn read(root: &Section<'_>, channels: &[Channel], sinks: &BTreeMap<St
         sink: read_sink(root, &feed, sinks),
         settings: {
             let sink = sink.as_deref().ok();
-            let served = sink.map(|sink| served(&feed, channels, sink));
+            let served = sink.map(|sink| ServedChannels::of(&feed, channels, discover, sink));
             all!(FeedSettings {
                 identity: read_server_identity(&feed),
-                consumers: read_consumers(&feed, served.as_deref(), matches!(listen, Ok(Listen::Tcp(_)))),
+                consumers: read_consumers(&feed, served.as_ref(), matches!(listen, Ok(Listen::Tcp(_)))),
                 connections: feed.or("connections", whole_number(CONNECTIONS), "512"),
                 connections_per_consumer: feed.or("connections_per_consumer", whole_number(CONNECTIONS), "256"),
                 lease: feed.or("lease", duration_in(LEASE), "30s"),
-                channels: Ok(served.unwrap_or_default()),
+                channels: Ok(served.map(|served| served.known).unwrap_or_default()),
             })
         },
     })?;
@@ -124,24 +131,51 @@ fn read_sink(root: &Section<'_>, feed: &Section<'_>, sinks: &BTreeMap<String, Si
 }
 
 /// The channels that deliver to the sink.
-fn served(feed: &Section<'_>, channels: &[Channel], sink: &str) -> Vec<FeedChannel> {
-    let delivering = channels.iter().filter(|channel| channel.sinks.iter().any(|name| name == sink));
-    let channel = |channel: &Channel| FeedChannel { name: channel.channel.name.clone(), id: channel.channel.id.0 };
-    let served: Vec<_> = delivering.map(channel).collect();
-    if served.is_empty() && !channels.is_empty() {
-        feed.wrong(
-            "sink",
-            format!("is {sink:?}, but no channel delivers to this sink; add it to the sinks of a channel"),
-        );
+struct ServedChannels {
+    known: Vec<FeedChannel>,
+    /// Whether `[discover]` can add more.
+    can_grow: bool,
+}
+
+impl ServedChannels {
+    fn of(feed: &Section<'_>, channels: &[Channel], discover: Option<&Discover>, sink: &str) -> Self {
+        let delivers = |channel: &Channel| channel.sinks.iter().any(|name| name == sink);
+        let channel = |channel: &Channel| FeedChannel { name: channel.channel.name.clone(), id: channel.channel.id.0 };
+        let known: Vec<_> = channels.iter().filter(|channel| delivers(channel)).map(channel).collect();
+        let can_grow = discover.is_some_and(|discover| delivers(&discover.template));
+        if known.is_empty() && !can_grow && !channels.is_empty() {
+            feed.wrong(
+                "sink",
+                format!("is {sink:?}, but no channel delivers to this sink; add it to the sinks of a channel"),
+            );
+        }
+        Self { known, can_grow }
     }
-    served
+
+    /// Returns the name of a served channel. The channel may still have to be found.
+    fn name(&self, consumer: &Section<'_>, number: usize, name: &str) -> Result<Arc<str>, String> {
+        if let Some(channel) = self.known.iter().find(|channel| &*channel.name == name) {
+            return Ok(channel.name.clone());
+        }
+        if self.can_grow {
+            let message =
+                format!("no channel has the name {name:?} yet; the feed serves it when [discover] has added it");
+            consumer.note("channels", &message);
+            return Ok(name.into());
+        }
+        let names: Vec<_> = self.known.iter().map(|channel| &*channel.name).collect();
+        let names = names.join(", ");
+        Err(format!(
+            "item {number} of the list is not one of the channels that deliver to the sink of the feed: {names}"
+        ))
+    }
 }
 
 /// Reads the consumers. Every consumer needs a token if `needs_token` is true. Without the list of served channels, the channels of
 /// the consumers are not checked.
 fn read_consumers(
     feed: &Section<'_>,
-    served: Option<&[FeedChannel]>,
+    served: Option<&ServedChannels>,
     needs_token: bool,
 ) -> Result<Vec<Consumer>, Reported> {
     let section = feed.section("consumers");
@@ -157,7 +191,9 @@ fn read_consumers(
             name: Ok(name.as_str().into()),
             tokens: read_tokens(&consumer, needs_token),
             channels: consumer
-                .items("channels", "is empty; name a channel", |number, name| served_name(served, number, name))
+                .items("channels", "is empty; name a channel", |number, name| {
+                    served.map_or_else(|| Ok(name.into()), |served| served.name(&consumer, number, name))
+                })
                 .and_then(|channels| channels.ok_or_else(|| consumer.missing("channels"))),
         })
     };
@@ -172,16 +208,6 @@ fn read_consumers(
         }
     }
     Ok(consumers)
-}
-
-fn served_name(served: Option<&[FeedChannel]>, number: usize, name: &str) -> Result<std::sync::Arc<str>, String> {
-    let Some(served) = served else { return Ok(name.into()) };
-    let found = served.iter().find(|channel| &*channel.name == name);
-    found.map(|channel| channel.name.clone()).ok_or_else(|| {
-        let names: Vec<_> = served.iter().map(|channel| &*channel.name).collect();
-        let names = names.join(", ");
-        format!("item {number} of the list is not one of the channels that deliver to the sink of the feed: {names}")
-    })
 }
 
 /// Reads the tokens of a consumer. Only their hashes are kept.

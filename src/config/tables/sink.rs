@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::channel::Channel;
+use super::feed::FeedUsage;
 use super::filter;
 use crate::config::problem::not_built_in;
 use crate::config::reading::values::{positive_duration, word};
@@ -58,11 +59,16 @@ impl Sink {
 
 /// Reads every sink, and checks it with the channels that use it. Sinks with mistakes are left out. If `is_shared` is
 /// true, several instances share the state and the channels.
-pub(crate) fn read_all(root: &Section<'_>, channels: &[Channel], is_shared: bool) -> BTreeMap<String, Sink> {
+pub(crate) fn read_all(
+    root: &Section<'_>,
+    channels: &[Channel],
+    feed: &FeedUsage,
+    is_shared: bool,
+) -> BTreeMap<String, Sink> {
     let (section, mut sinks) = (root.section("sinks"), BTreeMap::new());
     for name in section.names().unwrap_or_default() {
         section.check_name(&name);
-        if let Ok(sink) = read(&section.section(&name), is_shared) {
+        if let Ok(sink) = read(&section.section(&name), feed, is_shared) {
             file::check_conflicts(&section, &name, &sink, &sinks);
             shape::check_use(&section.section(&name), &sink, channels);
             sinks.insert(name, sink);
@@ -71,7 +77,7 @@ pub(crate) fn read_all(root: &Section<'_>, channels: &[Channel], is_shared: bool
     sinks
 }
 
-fn read(sink: &Section<'_>, is_shared: bool) -> Result<Sink, Reported> {
+fn read(sink: &Section<'_>, feed: &FeedUsage, is_shared: bool) -> Result<Sink, Reported> {
     let kind = sink.required("type", word).inspect_err(|_| sink.pass_over())?;
     if let Some(why) = not_built_in(<&str>::from(kind)) {
         sink.wrong("type", why);
@@ -83,8 +89,8 @@ fn read(sink: &Section<'_>, is_shared: bool) -> Result<Sink, Reported> {
             SinkType::Webhook => webhook::read(sink).map(Box::new).map(SinkSettings::Webhook),
             SinkType::Nats => nats::read(sink).map(Box::new).map(SinkSettings::Nats),
             SinkType::Kafka => kafka::read(sink).map(Box::new).map(SinkSettings::Kafka),
-            SinkType::Postgres => table::read_postgres(sink).map(Box::new).map(SinkSettings::Postgres),
-            SinkType::Sqlite => table::read_sqlite(sink).map(SinkSettings::Sqlite),
+            SinkType::Postgres => table::read_postgres(sink, feed).map(Box::new).map(SinkSettings::Postgres),
+            SinkType::Sqlite => table::read_sqlite(sink, feed).map(SinkSettings::Sqlite),
         },
         retry: match kind {
             SinkType::Webhook => sink.retry_waits(["1s", "1h"]),

@@ -83,8 +83,8 @@ fn buildable(text: &str) -> &str {
 /// The text without the tables of the feed, which are optional. Their defaults have a test of their own.
 fn without_feed(text: &str) -> String {
     let (before, rest) = text.split_once("\n[feed]\n").expect("the feed is documented");
-    let (_, after) = rest.split_once("\n[channels]\n").expect("the channels follow");
-    format!("{before}\n[channels]\n{after}")
+    let (_, after) = rest.split_once("\n[accounts]\n").expect("the accounts follow");
+    format!("{before}\n[accounts]\n{after}")
 }
 
 /// Loads the text with secrets in a temporary directory, and with an organization instead of the example's.

@@ -2,17 +2,17 @@
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::io;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{AssemblyError, Sinks, StartError};
+use super::{AssemblyError, Sinks};
 use crate::config::{Config, Feed};
 use feed::table::FeedTable;
 use feed::{FeedListener, Listen, Served};
 use net::shortage::Shortage;
-use sink::Sink;
 
 /// A feed that listens, and does not serve yet.
 pub(crate) struct FeedService {
@@ -28,18 +28,19 @@ impl FeedService {
     pub(crate) async fn start(config: &Config, sinks: &Sinks) -> Result<Option<Self>, AssemblyError> {
         let Some(feed) = &config.feed else { return Ok(None) };
         let table = table_of(feed, sinks)?;
-        let listener = FeedListener::bind(&feed.listen).await.map_err(|error| {
-            let address = match &feed.listen {
-                Listen::Tcp(address) => address.to_string(),
-                Listen::Unix(path) => path.display().to_string(),
-            };
-            let advice = Shortage::of(&error).map_or(": choose another address", Shortage::advice);
-            AssemblyError { what: format!("feed.listen: cannot listen on {address}{advice}"), source: error.into() }
-        })?;
+        let listener = FeedListener::bind(&feed.listen)
+            .await
+            .map_err(|error| AssemblyError { what: feed_cannot_listen(&feed.listen, &error), source: error.into() })?;
         let memory = usize::try_from(config.feed_memory()).unwrap_or(usize::MAX);
         let served = watch::Sender::new(Arc::new(Served::new(feed.settings.clone(), table)));
         Ok(Some(Self { listener, memory, served }))
     }
+}
+
+/// The message for an address on which the feed cannot listen.
+pub(crate) fn feed_cannot_listen(listen: &Listen, error: &io::Error) -> String {
+    let advice = Shortage::of(error).map_or(": choose another address", Shortage::advice);
+    format!("feed.listen: cannot listen on {listen}{advice}")
 }
 
 /// Serves the feed until it is dropped. Without a feed, waits forever. After `stop` was canceled, requests do not wait any more.
@@ -68,13 +69,9 @@ pub(crate) fn feed_after(
 }
 
 fn table_of(Feed { sink, .. }: &Feed, sinks: &Sinks) -> Result<Arc<dyn FeedTable>, AssemblyError> {
-    table_of_sink(&*sinks[sink].sink).map_err(|source| AssemblyError {
+    // The configuration accepts only sinks that write tables, and tells the sink that a feed reads its table.
+    sinks.get(sink).and_then(|lane| lane.sink.feed()).ok_or_else(|| AssemblyError {
         what: format!("feed.sink: the table of sink {sink} cannot be served"),
-        source,
+        source: "name a sink of type \"sqlite\" or \"postgres\"".into(),
     })
-}
-
-/// Returns the table of a sink. Only sinks that store events in a table are valid in `[feed]`.
-fn table_of_sink(_sink: &dyn Sink) -> Result<Arc<dyn FeedTable>, StartError> {
-    Err("this version of channeld cannot read tables for the feed: remove [feed]".into())
 }

@@ -103,7 +103,9 @@ impl MemoryTable {
         let rows = channel.rows.iter().filter(|(position, _)| **position > after);
         let events = rows.map(|(position, record)| FeedEvent { position: *position, record: record.clone() });
         let events = events.take(limit).take_while(fits).collect();
-        FeedPage { events, oldest: channel.rows.keys().next().copied(), newest: channel.newest }
+        // As in the tables of sinks: if all rows were deleted, the oldest row is the next one.
+        let oldest = channel.rows.keys().next().copied().or((channel.newest > 0).then_some(channel.newest + 1));
+        FeedPage { events, oldest, newest: channel.newest }
     }
 }
 
@@ -128,19 +130,21 @@ impl FeedTable for MemoryTable {
         valid: Duration,
     ) -> Result<Leased, FeedError> {
         let mut cursors = lock(&self.cursors);
-        // A consumer without a cursor begins with the oldest event.
-        let oldest = self.read(channel, 0, 0, 0).oldest.unwrap_or(1);
-        let first = || Cursor { through: oldest - 1, ..Cursor::default() };
-        let cursor = cursors.entry((consumer.to_owned(), channel)).or_insert_with(first);
-        if cursor.lease.is_some() {
+        let key = (consumer.to_owned(), channel);
+        let known = cursors.get(&key);
+        if known.is_some_and(|cursor| cursor.lease.is_some()) {
             return Ok(Leased::Held);
         }
-        let page = self.read(channel, cursor.through, limit, max_bytes);
-        let oldest = page.oldest.unwrap_or(page.newest + 1);
-        if cursor.through < oldest - 1 {
+        let page = self.read(channel, known.map_or(0, |cursor| cursor.through), limit, max_bytes);
+        if let Some(oldest) = known.and_then(|cursor| page.position().is_gone(cursor.through)) {
             return Ok(Leased::Gone { oldest });
         }
-        let Some(last) = page.events.last() else { return Ok(Leased::Nothing) };
+        let (Some(first), Some(last)) = (page.events.first(), page.events.last()) else {
+            return Ok(Leased::Nothing);
+        };
+        // A consumer without a cursor begins with the oldest event, and has a cursor from its first lease on.
+        let new = || Cursor { through: first.position - 1, ..Cursor::default() };
+        let cursor = cursors.entry(key).or_insert_with(new);
         cursor.leases += 1;
         let lease = format!("lease-{}", cursor.leases);
         cursor.lease = Some((lease.clone(), last.position));

@@ -154,3 +154,58 @@ fn each_mistake_in_a_feed_is_reported_under_its_key() {
     );
     assert!(load(&unused).unwrap_err().to_string().contains("no channel delivers to this sink"));
 }
+
+/// The settings of the sink `table`, with these keys instead of none.
+fn table_with(feed: &str, keys: &str) -> Result<::sink::SqliteSettings, ConfigError> {
+    let config = load(&format!("{feed}[sinks.kept]\ntype = \"sqlite\"\npath = \"/nowhere/kept.db\"\n{keys}"))?;
+    let SinkSettings::Sqlite(settings) = config.sinks["kept"].settings.clone() else { panic!("another type") };
+    Ok(settings)
+}
+
+#[test]
+fn the_sink_of_the_feed_knows_that_it_is_read_and_which_consumers_it_waits_for() {
+    let config = load(FEED).unwrap_or_else(|error| panic!("{error}"));
+    let SinkSettings::Sqlite(settings) = &config.sinks["table"].settings else { panic!("another type") };
+    assert!(settings.feed && settings.keep_for_consumers.is_empty());
+    assert!(!table_with(FEED, "").unwrap_or_else(|error| panic!("{error}")).feed, "the feed reads another table");
+
+    let feed = FEED.replace("\"table\"", "\"kept\"").replace("[\"a\"]", "[\"c\", \"d\"]");
+    let channels = "[channels.c]\nid = \"00000000-0000-0000-0000-00000000000c\"\nsinks = [\"kept\"]\n\
+                    [channels.d]\nid = \"00000000-0000-0000-0000-00000000000d\"\nsinks = [\"kept\"]\n";
+    let feed = format!("{feed}{channels}");
+    let kept = table_with(&feed, "keep_for = \"1h\"\nkeep_for_consumers = [\"ledger\"]\n");
+    let kept = kept.unwrap_or_else(|error| panic!("{error}")).keep_for_consumers;
+    let found: Vec<_> = kept.iter().map(|of| (&*of.consumer, of.channel.0.as_u128())).collect();
+    assert_eq!(found, [("ledger", 0xc), ("ledger", 0xd)]);
+
+    for (feed, keys, words) in [
+        (
+            &*feed,
+            "keep_for = \"1h\"\nkeep_for_consumers = [\"other\"]\n",
+            "not one of the consumers of the feed: ledger",
+        ),
+        (&*feed, "keep_for = \"1h\"\nkeep_for_consumers = []\n", "is empty; name a consumer of the feed"),
+        (&*feed, "keep_for_consumers = [\"ledger\"]\n", "has no effect without keep_for"),
+        (FEED, "keep_for = \"1h\"\nkeep_for_consumers = [\"ledger\"]\n", "no feed reads this table"),
+        ("", "keep_for = \"1h\"\nkeep_for_consumers = [\"ledger\"]\n", "no feed reads this table"),
+    ] {
+        let error = table_with(feed, keys).expect_err(words);
+        let problems: Vec<_> = error.problems.iter().map(|problem| &*problem.key).collect();
+        assert_eq!(problems, ["sinks.kept.keep_for_consumers"], "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_channel_that_can_still_be_found_is_noted_and_accepted() {
+    let feed = FEED.replace("[\"a\"]", "[\"a\", \"later\"]");
+    let discover = |sink: &str| format!("{feed}[discover]\nchannels = \"all\"\nsinks = [\"{sink}\"]\n");
+    let config = load(&discover("table")).unwrap_or_else(|error| panic!("{error}"));
+    let Feed { settings, .. } = config.feed.expect("it has a feed");
+    assert_eq!(settings.consumers[0].channels, ["a".into(), "later".into()]);
+    assert_eq!(settings.channels.len(), 1);
+    let noted = config.notes.iter().any(|note| note.contains("no channel has the name \"later\" yet"));
+    assert!(noted, "{:?}", config.notes);
+    let error = load(&discover("out")).expect_err("channels that are found do not deliver to the table");
+    assert!(error.to_string().contains("item 2 of the list is not one of the channels"), "{error}");
+}
