@@ -43,7 +43,7 @@ use history::Selection;
 /// events of each channel. It tries each sink: a row in a transaction that is rolled back, or a message that the server
 /// must refuse. Nothing is delivered. If the state is stored in a database, the statements of a start are executed there
 /// and rolled back. It also checks whether the daemon could lock its state, create its control socket and listen on
-/// admin.listen. Exits with 69 if one of these checks fails.
+/// admin.listen and feed.listen. Exits with 69 if one of these checks fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld check -c channeld.toml

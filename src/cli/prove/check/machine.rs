@@ -1,5 +1,5 @@
 //! The part of `channeld check --connect` that concerns this machine: whether a daemon could lock the state directory, create
-//! its control socket, and listen on its admin address. A daemon of this configuration that is already running is no failure.
+//! its control socket, and listen on its admin address and on the address of its feed. A daemon of this configuration that is already running is no failure.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 use super::connect::ConnectionCheck;
 use crate::config::Config;
-use crate::daemon::cannot_listen;
+use crate::daemon::{cannot_listen, feed_cannot_listen};
+use feed::FeedListener;
 use net::Chain;
 use operator::api::GetStatus;
 use operator::{Listener, Report, Socket};
@@ -41,7 +42,15 @@ pub(super) async fn failures(config: &Config) -> Vec<ConnectionCheck> {
         let message = format!("{}: {}", cannot_listen(address), Chain(&error));
         failure("admin listener", &address.to_string(), message).filter(|_| !is_own)
     });
-    [lock, control, admin].into_iter().flatten().collect()
+    let feed = match &config.feed {
+        Some(feed) => FeedListener::bind(&feed.listen).await.err().and_then(|error| {
+            let is_own = error.kind() == ErrorKind::AddrInUse && running == Running::Own;
+            let message = format!("{}: {}", feed_cannot_listen(&feed.listen, &error), Chain(&error));
+            failure("feed", &feed.listen.to_string(), message).filter(|_| !is_own)
+        }),
+        None => None,
+    };
+    [lock, control, admin, feed].into_iter().flatten().collect()
 }
 
 async fn running(config: &Config) -> Running {
