@@ -12,6 +12,7 @@ mod console;
 mod crash;
 mod delivery;
 mod deploy;
+mod feed;
 mod observe;
 mod operate;
 mod service;

@@ -31,6 +31,7 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ("feed.sink", r#""out""#, &["must be the name of a sink of type \"sqlite\" or \"postgres\""]),
     ("feed.lisen", r#""127.0.0.1:9465""#, &["feed.lisen", "did you mean feed.listen?"]),
     ("feed.consumers.a.channels", "[]", &["feed.consumers.a.channels", "is empty; name a channel"]),
+    ("sinks.out.keep_for_consumers", r#"["a"]"#, &[r#"not a key of a sink of type "file""#]),
     // [api]
     ("api.base_url", r#""host/v1""#, &["must be a URL, such as \"https://"]),
     ("api.base_url", r#""ftp://host/v1""#, &["must begin with https:// or http://"]),
