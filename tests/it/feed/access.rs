@@ -1,11 +1,14 @@
 //! Only a client with a valid token is answered, and only about its channels.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Instant;
 
 use reqwest::StatusCode;
 use serde_json::Value;
 use simulator::Options;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
 
 use super::{FeedClient, FeedEvent, Served, TOKEN, assert_positions, assert_problem};
 use crate::config::check::connect;
@@ -53,6 +56,35 @@ async fn a_token_is_required_and_allows_only_its_channels_and_its_consumer() {
     daemon.stop().await;
 }
 
+/// The answer to a request without a token.
+async fn ask_socket(socket: &Path, path: &str) -> String {
+    let mut client = UnixStream::connect(socket).await.unwrap();
+    let request = format!("GET /v1{path} HTTP/1.1\r\nHost: feed\r\nConnection: close\r\n\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn the_owner_of_a_unix_socket_needs_no_token_and_a_killed_daemon_leaves_no_obstacle() {
+    let mut served = two_channels().await;
+    let socket = served.setup.path("feed.sock");
+    served.setup.set("feed.listen", format!("unix:{}", socket.display()));
+    for _ in 0..2 {
+        let mut daemon = served.setup.start();
+        daemon.until_logged("the feed is served").await;
+        assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        let answer = ask_socket(&socket, "/channels/c1/events?after=0&wait=60s").await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("{\"position\":1,"), "{answer}");
+        daemon.kill().await;
+    }
+    let mut daemon = served.setup.start();
+    daemon.until_logged("the feed is served").await;
+    daemon.stop().await;
+    assert!(!socket.exists());
+}
+
 #[tokio::test]
 async fn a_replaced_token_is_valid_from_the_next_look_at_its_file() {
     let mut served = two_channels().await;
@@ -60,11 +92,11 @@ async fn a_replaced_token_is_valid_from_the_next_look_at_its_file() {
     let client = FeedClient::of(&mut daemon).await;
     let next = client.with_token(Some("the-next-token-of-ledger"));
     assert_problem(&next.get("/channels").await, StatusCode::UNAUTHORIZED, "no-token");
+    client.until(&mut daemon, "c0", 3).await;
     let waiting = tokio::spawn({
         let client = client.clone();
         async move { client.get("/channels/c0/events?after=3&wait=60s").await }
     });
-    client.until(&mut daemon, "c0", 3).await;
     served.setup.keep_secret("the-next-token-of-ledger");
     served.write_token("ledger", "the-next-token-of-ledger");
     let deadline = Instant::now() + LONGEST_WAIT;
@@ -85,22 +117,22 @@ async fn channels_of_accounts_and_channels_that_were_found_are_served_by_their_n
     let list = served.simulator.announcement().channels.clone();
     setup.set("accounts.fund.requests_per_second", 1_000);
     setup.set("channels.c0.account", "fund");
-    // The other channel is found. Its name is the name at the service.
+    // The other channel is found while the daemon runs.
+    let name = "simulated-channel-1";
+    served.simulator.set_listed(1, false);
     setup.remove("channels.c1");
     setup.remove("feed.consumers.other");
     setup.set("discover.channels", "all");
     setup.set("discover.sinks", vec!["table"]);
     setup.set("discover.start", "earliest");
-    setup.write_but("feed.consumers.ledger.channels", vec!["c0"]);
-    let told = setup.tell(&["channels", "list", "--json"]).await;
-    let found = told.json().into_iter().find(|channel| channel["id"] == list[1].to_string());
-    let name = found.unwrap_or_else(|| panic!("{told:?}"))["name"].as_str().unwrap().to_owned();
-    let name: Vec<_> = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    let name = name.join("-");
-    setup.set("feed.consumers.ledger.channels", vec!["c0", &*name]);
+    setup.set("discover.every", "1s");
+    setup.set("feed.consumers.ledger.channels", vec!["c0", name]);
 
     let mut daemon = setup.start();
     let client = FeedClient::of(&mut daemon).await;
+    client.until(&mut daemon, "c0", 3).await;
+    assert_problem(&client.get(&format!("/channels/{name}/events")).await, StatusCode::NOT_FOUND, "not-found");
+    served.simulator.set_listed(1, true);
     let deadline = Instant::now() + LONGEST_WAIT;
     let page = loop {
         let answer = client.get(&format!("/channels/{name}/events?after=0&wait=5s")).await;
@@ -112,7 +144,6 @@ async fn channels_of_accounts_and_channels_that_were_found_are_served_by_their_n
     };
     assert_positions(&FeedEvent::all(&page["events"]), 1..=3);
     assert_eq!(page["events"][0]["channel_id"], list[1].to_string());
-    client.until(&mut daemon, "c0", 3).await;
     assert_eq!(client.read("c0", 0, 10).await[0].event["channel_id"], list[0].to_string());
     daemon.stop().await;
 }

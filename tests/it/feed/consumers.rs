@@ -21,26 +21,28 @@ with_each_table![
     a_consumer_behind_the_oldest_row_is_told_so,
 ];
 
-/// A lease and its events. `None` if another lease is valid.
-async fn try_lease(client: &FeedClient, limit: usize) -> Option<(String, Vec<FeedEvent>)> {
+/// A lease and its events. Otherwise the status: 409 if another lease is valid, and 204 if no event came.
+async fn try_lease(client: &FeedClient, limit: usize) -> Result<(String, Vec<FeedEvent>), StatusCode> {
     let answer = client.post(&format!("{LEASE}?limit={limit}&wait=30s"), &Value::Null).await;
     if answer.status == StatusCode::CONFLICT {
         assert_problem(&answer, StatusCode::CONFLICT, "leased");
-        return None;
+    }
+    if [StatusCode::CONFLICT, StatusCode::NO_CONTENT].contains(&answer.status) {
+        return Err(answer.status);
     }
     let leased = answer.json();
-    Some((leased["lease"].as_str().unwrap().to_owned(), FeedEvent::all(&leased["events"])))
+    Ok((leased["lease"].as_str().unwrap().to_owned(), FeedEvent::all(&leased["events"])))
 }
 
 /// Requests a lease until the lease of the request before it has expired.
 async fn lease(client: &FeedClient, daemon: &mut Daemon, limit: usize) -> (String, Vec<FeedEvent>) {
     let deadline = Instant::now() + LONGEST_WAIT;
     loop {
-        if let Some(leased) = try_lease(client, limit).await {
+        if let Ok(leased) = try_lease(client, limit).await {
             return leased;
         }
         daemon.until("it runs", |_| true).await;
-        assert!(Instant::now() < deadline, "a lease does not expire: {}", daemon.log().tail());
+        assert!(Instant::now() < deadline, "no lease: {}", daemon.log().tail());
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
@@ -79,7 +81,7 @@ async fn each_event_is_processed_at_least_once_and_in_order_although_the_daemon_
     let late_proofs = Some(LateProofs { share: 0.05, delay: NEVER });
     let options = Options { events, unsigned: 0.1, forged: 0.05, late_proofs, ..Options::default() };
     let Some(Served { simulator, mut setup, database: _database }) = Served::by(kind, options).await else { return };
-    setup.set("feed.lease", "1s");
+    setup.set("feed.lease", "3s");
     let pending = simulator.offsets(0).into_iter().filter(|(_, honesty)| *honesty == simulator::Honesty::Pending);
     let mut pending: Vec<_> = pending.map(|(offset, _)| offset).collect();
     let mut application = Application { cursors: vec![0], ..Application::default() };
@@ -88,12 +90,12 @@ async fn each_event_is_processed_at_least_once_and_in_order_although_the_daemon_
         let mut daemon = setup.start();
         let client = FeedClient::of(&mut daemon).await;
         for _ in 0..rng.random_range(0..4) {
-            let (lease, events) = lease(&client, &mut daemon, rng.random_range(1..30)).await;
+            let (lease, events) = lease(&client, &mut daemon, rng.random_range(1..10)).await;
             let through = application.process(events);
             assert_eq!(client.post(COMMIT, &commit_of(&lease, through)).await.status, StatusCode::NO_CONTENT);
             application.cursors = vec![through];
         }
-        let (lease, events) = lease(&client, &mut daemon, rng.random_range(1..30)).await;
+        let (lease, events) = lease(&client, &mut daemon, rng.random_range(1..10)).await;
         let through = application.process(events);
         if rng.random_bool(0.5) {
             // The daemon is killed between the lease and the commit.
@@ -141,7 +143,7 @@ async fn a_lease_excludes_others_until_it_is_committed(kind: &str) {
     client.until(&mut daemon, "c0", 10).await;
     let (first, events) = try_lease(&client, 4).await.unwrap();
     assert_positions(&events, 1..=4);
-    assert!(try_lease(&client, 4).await.is_none());
+    assert_eq!(try_lease(&client, 4).await, Err(StatusCode::CONFLICT));
     for (body, status, problem) in [
         (commit_of("another", 4), StatusCode::CONFLICT, "not-leased"),
         (commit_of(&first, 5), StatusCode::BAD_REQUEST, "invalid-request"),
@@ -158,7 +160,7 @@ async fn a_lease_excludes_others_until_it_is_committed(kind: &str) {
     daemon.kill().await;
     let mut daemon = setup.start();
     let client = FeedClient::of(&mut daemon).await;
-    assert!(try_lease(&client, 4).await.is_none());
+    assert_eq!(try_lease(&client, 4).await, Err(StatusCode::CONFLICT));
     assert_eq!(client.post(COMMIT, &commit_of(&second, 10)).await.status, StatusCode::NO_CONTENT);
     assert_eq!(client.post(LEASE, &Value::Null).await.status, StatusCode::NO_CONTENT, "nothing is left");
 
