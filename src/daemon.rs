@@ -10,6 +10,7 @@ use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -100,7 +101,8 @@ pub(crate) async fn run(
     let _admin = admin.transpose()?;
     let feed = FeedService::start(config, &daemon.sinks).await?;
     daemon.feed = feed.as_ref().map(|feed| feed.served.clone());
-    let stop = daemon.stop.clone();
+    let (stop, last_answers) = (daemon.stop.clone(), feed.as_ref().map(FeedService::last_answers));
+    let mut serving_feed = pin!(assembly::serve_feed(feed, stop.clone()));
     let state_path = config.state.path.clone();
     let socket = Socket::listen(&state_path);
     daemon.follow_work();
@@ -108,10 +110,18 @@ pub(crate) async fn run(
     let outcome = tokio::select! {
         outcome = daemon.serve(until_caught_up) => outcome,
         never = control => match never {},
-        never = assembly::serve_feed(feed, stop) => match never {},
+        never = &mut serving_feed => match never {},
         never = systemd::keep_up(&notifier, &sources) => match never {},
         never = operator::answer_others(sources.operations.clone()) => match never {},
     };
+    // If the daemon ends because no channel is left, requests to the feed still wait for events.
+    stop.cancel();
+    if let Some(last_answers) = last_answers.filter(|_| outcome != EndReason::Interrupted) {
+        tokio::select! {
+            never = serving_feed => match never {},
+            () = last_answers => {}
+        }
+    }
     info!(target: ALWAYS, outcome = <&str>::from(outcome), "channeld ends");
     Ok(outcome)
 }

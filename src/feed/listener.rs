@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
 use net::http::Identity;
@@ -40,6 +42,9 @@ pub(crate) const BOUNDS: Bounds =
 /// Connections beyond the largest number of requests. Their clients are told that the feed is busy.
 const REFUSED_CLIENTS: usize = 16;
 
+/// How long clients can take to read their answers when the daemon ends.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
 /// The directory in which the socket is created before it gets its name.
 const CLOSED: &str = ".feed";
 
@@ -48,6 +53,8 @@ const CLOSED: &str = ".feed";
 pub struct FeedListener {
     socket: Socket,
     file: Option<SocketFile>,
+    /// The connected clients.
+    clients: TaskTracker,
 }
 
 #[derive(Debug)]
@@ -75,11 +82,22 @@ impl FeedListener {
     /// If the address or the path cannot be used, for example because another process uses it.
     pub async fn bind(listen: &Listen) -> io::Result<Self> {
         match listen {
-            Listen::Tcp(address) => Ok(Self { socket: Socket::Tcp(TcpListener::bind(address).await?), file: None }),
-            Listen::Unix(path) => {
-                let socket = Socket::Unix(bind_socket(path)?);
-                Ok(Self { socket, file: Some(SocketFile(path.clone())) })
-            }
+            Listen::Tcp(address) => Ok(Self::of(Socket::Tcp(TcpListener::bind(address).await?), None)),
+            Listen::Unix(path) => Ok(Self::of(Socket::Unix(bind_socket(path)?), Some(SocketFile(path.clone())))),
+        }
+    }
+
+    fn of(socket: Socket, file: Option<SocketFile>) -> Self {
+        Self { socket, file, clients: TaskTracker::new() }
+    }
+
+    /// Returns a future that waits until no client is connected any more, for a short time at most. The feed must be served meanwhile.
+    pub fn last_answers(&self) -> impl Future<Output = ()> + use<> {
+        let clients = self.clients.clone();
+        async move {
+            clients.close();
+            // The connections of clients that do not read their answers are cut off.
+            let _ = timeout(LAST_ANSWERS, clients.wait()).await;
         }
     }
 
@@ -105,9 +123,9 @@ impl FeedListener {
                 let (client, peer) = listener.accept().await?;
                 // A small answer is sent at once. If this cannot be set, answers are only slower.
                 let _ = client.set_nodelay(true);
-                ClientStream::tcp(client, peer, tls.acceptor()?)
+                ClientStream::tcp(client, peer, tls.acceptor()?, self.clients.token())
             }
-            Socket::Unix(listener) => ClientStream::unix(listener.accept().await?.0),
+            Socket::Unix(listener) => ClientStream::unix(listener.accept().await?.0, self.clients.token()),
         })
     }
 }

@@ -35,6 +35,11 @@ impl FeedService {
         let served = watch::Sender::new(Arc::new(Served::new(feed.settings.clone(), table)));
         Ok(Some(Self { listener, memory, served }))
     }
+
+    /// Returns a future that waits until the requests that waited for events are answered. Does not wait long.
+    pub(crate) fn last_answers(&self) -> impl Future<Output = ()> + use<> {
+        self.listener.last_answers()
+    }
 }
 
 /// The message for an address on which the feed cannot listen.

@@ -9,12 +9,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use operator::server::Connection;
 
 pub(super) struct ClientStream {
     transport: Transport,
     peer: Option<SocketAddr>,
+    /// Tells that the client is still connected.
+    _connected: TaskTrackerToken,
 }
 
 enum Transport {
@@ -26,16 +29,21 @@ enum Transport {
 }
 
 impl ClientStream {
-    pub(super) fn tcp(client: TcpStream, peer: SocketAddr, tls: Option<&TlsAcceptor>) -> Self {
+    pub(super) fn tcp(
+        client: TcpStream,
+        peer: SocketAddr,
+        tls: Option<&TlsAcceptor>,
+        connected: TaskTrackerToken,
+    ) -> Self {
         let transport = match tls {
             Some(tls) => Transport::Handshake(Box::new(tls.accept(client))),
             None => Transport::Tcp(client),
         };
-        Self { transport, peer: Some(peer) }
+        Self { transport, peer: Some(peer), _connected: connected }
     }
 
-    pub(super) fn unix(client: UnixStream) -> Self {
-        Self { transport: Transport::Unix(client), peer: None }
+    pub(super) fn unix(client: UnixStream, connected: TaskTrackerToken) -> Self {
+        Self { transport: Transport::Unix(client), peer: None, _connected: connected }
     }
 
     /// Carries out the handshake, unless it has ended or the connection has none.
