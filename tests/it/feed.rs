@@ -1,6 +1,7 @@
 //! The feed: applications read the table of a sink over HTTP. Most tests run once with each database.
 
 use std::fs::Permissions;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use crate::support::{Answered, Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Setup
 
 mod access;
 mod consumers;
+mod kills;
 mod reading;
 mod stream;
 
@@ -36,6 +38,8 @@ use with_each_table;
 struct Served {
     simulator: Simulator,
     setup: Setup,
+    /// The address of the feed. If its port is 0, the system chooses the port.
+    listen: SocketAddr,
     /// `None` if the table is in a file.
     database: Option<Database>,
 }
@@ -43,24 +47,41 @@ struct Served {
 impl Served {
     /// Returns `None` if the test is skipped.
     async fn by(kind: &str, options: Options) -> Option<Self> {
-        let database = if kind == "postgres" { Some(Database::new().await?) } else { None };
+        if kind == "postgres" {
+            return Some(Self::on(Database::new().await?, options).await);
+        }
+        let mut served = Self::of(kind, options).await;
+        let path = served.setup.path("events.db").display().to_string();
+        served.setup.set("sinks.table.path", path);
+        Some(served)
+    }
+
+    /// The table is in this PostgreSQL database.
+    async fn on(database: Database, options: Options) -> Self {
+        let mut served = Self::of("postgres", options).await;
+        served.setup.set("sinks.table.url", database.url());
+        Self { database: Some(database), ..served }
+    }
+
+    async fn of(kind: &str, options: Options) -> Self {
         let simulator = Simulator::start(options).await.unwrap();
         let mut setup = Setup::reading(&simulator);
         setup.remove("sinks.file");
         setup.set("sinks.table.type", kind);
-        match &database {
-            Some(database) => setup.set("sinks.table.url", database.url()),
-            None => setup.set("sinks.table.path", setup.path("events.db").display().to_string()),
-        }
         let names: Vec<_> = (0..simulator.announcement().channels.len()).map(|number| format!("c{number}")).collect();
         for name in &names {
             setup.set(&format!("channels.{name}.sinks"), vec!["table"]);
         }
-        setup.set("feed.listen", "127.0.0.1:0");
         setup.set("feed.sink", "table");
-        let mut served = Self { simulator, setup, database };
+        let mut served = Self { simulator, setup, listen: (Ipv4Addr::LOCALHOST, 0).into(), database: None };
+        served.listen_on(served.listen);
         served.add_consumer("ledger", TOKEN, &names.iter().map(String::as_str).collect::<Vec<_>>());
-        Some(served)
+        served
+    }
+
+    fn listen_on(&mut self, address: SocketAddr) {
+        self.listen = address;
+        self.setup.set("feed.listen", address.to_string());
     }
 
     fn add_consumer(&mut self, name: &str, token: &str, channels: &[&str]) {

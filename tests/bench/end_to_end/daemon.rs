@@ -20,6 +20,9 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The longest time without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The token of the feed's consumer.
+pub(crate) const TOKEN: &str = "token-of-the-benchmark";
+
 /// Settings of a file whose content is not checked.
 const KEEP_LITTLE: &str = "rotate_size = \"64MiB\", keep_files = 1";
 
@@ -59,6 +62,27 @@ impl Place {
         Self::with_sinks(known, usize::MAX, |place| [sink(place)], &[])
     }
 
+    /// Every channel is delivered to an SQLite table, which is served as a feed with one consumer. `keys` are additional lines of the
+    /// configuration.
+    pub(crate) fn with_feed(known: &Known, keys: &[&str]) -> Self {
+        let names: Vec<_> = (0..known.channels.len()).map(|number| format!("c{number}")).collect();
+        let consumer = format!("feed.consumers.benchmark.channels = {names:?}");
+        let sink = |place: &Self| [format!("{{type = \"sqlite\", path = \"{}\"}}", place.table().display())];
+        let keys = [&["feed.sink = \"f0\"", "feed.listen = \"127.0.0.1:0\"", &*consumer], keys].concat();
+        let place = Self::with_sinks(known, usize::MAX, sink, &keys);
+        place.add_token();
+        place
+    }
+
+    /// Writes the file with the consumer's token, and names it in the configuration.
+    fn add_token(&self) {
+        let (token, config) = (self.path("token"), self.path("channeld.toml"));
+        std::fs::write(&token, TOKEN).unwrap();
+        let document = std::fs::read_to_string(&config).unwrap();
+        let key = format!("feed.consumers.benchmark.token_file = \"{}\"\n", token.display());
+        std::fs::write(config, key + &document).unwrap();
+    }
+
     fn with_sinks<const N: usize>(
         known: &Known,
         first: usize,
@@ -95,10 +119,24 @@ impl Place {
         self.path(&format!("events{file}.jsonl"))
     }
 
+    /// The path of the table's database.
+    pub(crate) fn table(&self) -> PathBuf {
+        self.path("events.db")
+    }
+
     /// The address of the daemon's admin listener, after the daemon has logged it.
     pub(crate) fn admin(&self) -> Option<SocketAddr> {
+        self.logged_address("health, metrics and status are served")
+    }
+
+    /// The address of the feed, after the daemon has logged it.
+    pub(crate) fn feed(&self) -> Option<SocketAddr> {
+        self.logged_address("the feed is served")
+    }
+
+    fn logged_address(&self, message: &str) -> Option<SocketAddr> {
         let log = std::fs::read_to_string(self.path("log")).ok()?;
-        let line = log.lines().find(|line| line.contains("health, metrics and status are served"))?;
+        let line = log.lines().find(|line| line.contains(message))?;
         line.split_whitespace().find_map(|word| word.strip_prefix("address=")?.parse().ok())
     }
 

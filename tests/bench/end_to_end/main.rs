@@ -24,6 +24,7 @@
 mod backlog;
 mod daemon;
 mod delivered;
+mod feed;
 mod hostile;
 mod idle;
 #[cfg(feature = "kafka")]
@@ -52,7 +53,7 @@ struct Args {
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
 
-    /// backlog, tables: the number of events
+    /// backlog, tables, feed: the number of events
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     events: u32,
 
@@ -76,7 +77,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     channels: usize,
 
-    /// idle, latency, hostile: the duration of each measurement, in seconds
+    /// idle, latency, hostile, feed: the duration of each measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 60)]
     seconds: u64,
 
@@ -105,6 +106,8 @@ enum Scenario {
     Hostile,
     /// The time until the first request to the service
     Startup,
+    /// How fast and how soon clients of a feed receive events, and what waiting clients cost
+    Feed,
 }
 
 fn main() {
@@ -127,5 +130,6 @@ fn measure(scenario: Scenario, args: &Args) {
         Scenario::Latency => latency::run(wanted),
         Scenario::Hostile => hostile::run(wanted),
         Scenario::Startup => startup::run(),
+        Scenario::Feed => feed::run(args.events, time),
     }
 }

@@ -122,6 +122,10 @@ pub(crate) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
+pub(crate) fn kibibytes(bytes: u64) -> f64 {
+    bytes as f64 / 1024.0
+}
+
 pub(crate) fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }

@@ -80,7 +80,9 @@ async fn each_event_is_processed_at_least_once_and_in_order_although_the_daemon_
     let (events, kills) = if everything() { (6_000, 25) } else { (400, 6) };
     let late_proofs = Some(LateProofs { share: 0.05, delay: NEVER });
     let options = Options { events, unsigned: 0.1, forged: 0.05, late_proofs, ..Options::default() };
-    let Some(Served { simulator, mut setup, database: _database }) = Served::by(kind, options).await else { return };
+    let Some(Served { simulator, mut setup, database: _database, .. }) = Served::by(kind, options).await else {
+        return;
+    };
     setup.set("feed.lease", "3s");
     let pending = simulator.offsets(0).into_iter().filter(|(_, honesty)| *honesty == simulator::Honesty::Pending);
     let mut pending: Vec<_> = pending.map(|(offset, _)| offset).collect();
@@ -137,7 +139,7 @@ async fn each_event_is_processed_at_least_once_and_in_order_although_the_daemon_
 
 async fn a_lease_excludes_others_until_it_is_committed(kind: &str) {
     let options = Options { events: 10, ..Options::default() };
-    let Some(Served { setup, simulator, database: _database }) = Served::by(kind, options).await else { return };
+    let Some(Served { setup, simulator, database: _database, .. }) = Served::by(kind, options).await else { return };
     let mut daemon = setup.start();
     let client = FeedClient::of(&mut daemon).await;
     client.until(&mut daemon, "c0", 10).await;

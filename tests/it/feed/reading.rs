@@ -20,7 +20,7 @@ with_each_table![
 async fn late_deliveries_have_new_positions_and_a_replay_has_none(kind: &str) {
     let late_proofs = Some(LateProofs { share: 0.1, delay: NEVER });
     let options = Options { events: 300, unsigned: 0.1, forged: 0.1, late_proofs, ..Options::default() };
-    let Some(Served { simulator, setup, database: _database }) = Served::by(kind, options).await else { return };
+    let Some(Served { simulator, setup, database: _database, .. }) = Served::by(kind, options).await else { return };
     let pending: Vec<_> =
         simulator.offsets(0).into_iter().filter(|(_, honesty)| *honesty == Honesty::Pending).collect();
     let first = deliverable(&simulator, 0);
@@ -65,7 +65,7 @@ async fn late_deliveries_have_new_positions_and_a_replay_has_none(kind: &str) {
 }
 
 async fn a_new_event_ends_a_long_poll(kind: &str) {
-    let Some(Served { simulator, setup, database: _database }) =
+    let Some(Served { simulator, setup, database: _database, .. }) =
         Served::by(kind, Options { events: 5, ..Options::default() }).await
     else {
         return;

@@ -55,7 +55,7 @@ impl EventStream {
 }
 
 async fn a_stream_resumes_after_the_last_event_id_and_receives_new_events(kind: &str) {
-    let Some(Served { simulator, setup, database: _database }) =
+    let Some(Served { simulator, setup, database: _database, .. }) =
         Served::by(kind, Options { events: 50, forged: 0.1, ..Options::default() }).await
     else {
         return;
