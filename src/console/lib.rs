@@ -37,6 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::header;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use tokio::net::TcpListener;
@@ -46,7 +47,6 @@ use operator::server::serve;
 use operator::{ConfiguredChannel, SignerNames};
 
 mod access;
-mod assets;
 mod change;
 mod daemon_connection;
 mod event_page;
@@ -211,8 +211,18 @@ fn router(state: Arc<State>) -> Router {
         .route("/concepts", get(page::concepts))
         .fallback(page::nowhere)
         .layer(from_fn_with_state(state.clone(), guard::admit))
-        .merge(assets::routes())
+        .merge(assets())
         .layer(axum::middleware::map_response(guard::harden))
         .layer(axum::middleware::from_fn(guard::check_host))
         .with_state(state)
+}
+
+/// The files that pages load. They are compiled in, and are served without a cookie because they contain no data.
+fn assets() -> Router<Arc<State>> {
+    let serve =
+        |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
+    Router::new()
+        .route("/console.css", serve("text/css; charset=utf-8", include_str!("assets/console.css")))
+        .route("/console.js", serve("text/javascript; charset=utf-8", include_str!("assets/console.js")))
+        .route("/icon.svg", serve("image/svg+xml", include_str!("assets/icon.svg")))
 }
