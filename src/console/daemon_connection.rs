@@ -7,6 +7,7 @@
 //! * **Every request names its sender** for the daemon's log.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use channel::Sample;
+use ledger::store::shared::{ForwardedRequest, ForwardedResponse};
 use net::Chain;
 use net::tasks::lock;
 use operator::api::{GetLastHour, GetStatus};
@@ -50,10 +52,31 @@ impl DaemonConnection {
         self.ask_as(request, &format!(", browser {browser}")).await
     }
 
+    /// Sends a request as the parts of an HTTP request, on behalf of a browser if there is one. The error is a sentence: why
+    /// the daemon does not answer.
+    pub(super) async fn send(
+        &self,
+        request: ForwardedRequest,
+        browser: Option<u64>,
+    ) -> Result<ForwardedResponse, String> {
+        let detail = browser.map(|browser| format!(", browser {browser}")).unwrap_or_default();
+        self.answered(operator::send(&self.directory, request, &self.by(&detail))).await
+    }
+
     async fn ask_as<R: Request>(&self, request: &R, detail: &str) -> Result<R::Answer, String> {
-        let by = format!("{} in the console{detail}", self.who);
-        match timeout(REQUEST_TIMEOUT, operator::ask(&self.directory, request, &by)).await {
-            Ok(Ok(Some(answer))) => answer.map_err(|refusal| refusal.to_string()),
+        let answer = self.answered(operator::ask(&self.directory, request, &self.by(detail))).await?;
+        answer.map_err(|refusal| refusal.to_string())
+    }
+
+    /// The sender of a request, for the daemon's log.
+    fn by(&self, detail: &str) -> String {
+        format!("{} in the console{detail}", self.who)
+    }
+
+    /// Waits for the daemon's answer. The error is a sentence: why the daemon does not answer.
+    async fn answered<T>(&self, asked: impl Future<Output = io::Result<Option<T>>>) -> Result<T, String> {
+        match timeout(REQUEST_TIMEOUT, asked).await {
+            Ok(Ok(Some(answer))) => Ok(answer),
             Ok(Ok(None)) => Err(format!(
                 "The daemon is unreachable: it is not running, or it does not use the directory {}.",
                 self.directory.display()

@@ -6,6 +6,7 @@
 //!              ├───────► event_page            one event: its signed and unsigned content, verified again
 //!              ├───────► overview              the daemon's status, from its control socket
 //!              ├───────► undelivered           quarantine and dead letters
+//!              ├───────► consumers             the consumers of the feed, and their cursors
 //!              └───────► change                the changes that an operator can request
 //!                           └──► daemon_connection    all requests to the daemon
 //! ```
@@ -48,6 +49,7 @@ use operator::{ConfiguredChannel, SignerNames};
 
 mod access;
 mod change;
+mod consumers;
 mod daemon_connection;
 mod event_page;
 mod events;
@@ -206,6 +208,9 @@ fn router(state: Arc<State>) -> Router {
         .route("/held", get(undelivered::list))
         .route("/held/quarantine/{channel}/{offset}", get(event_page::quarantined))
         .route("/held/dead/{channel}/{sink}/{offset}", get(event_page::dead_letter))
+        .route("/consumers", get(consumers::show))
+        .route("/consumers/now", get(consumers::now))
+        .route("/do/set-cursor", get(consumers::set_cursor::confirm).post(consumers::set_cursor::carry_out))
         .route("/do/{what}", get(change::confirm).post(change::carry_out))
         .route("/invite", get(guard::invite_page).post(guard::invite))
         .route("/concepts", get(page::concepts))

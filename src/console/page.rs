@@ -116,6 +116,7 @@ impl PageRequest {
                         (tab("/", "Events", 0))
                         (tab("/daemon", "Daemon", 0))
                         (tab("/held", "Quarantine and dead letters", undelivered))
+                        (tab("/consumers", "Consumers", 0))
                     }
                     (state)
                 }

@@ -122,7 +122,11 @@ pub async fn ask<R: Request>(
     Ok(answer.as_ref().map(decode))
 }
 
-async fn send(directory: &Path, asked: ForwardedRequest, by: &str) -> io::Result<Option<ForwardedResponse>> {
+/// Like [`ask`], for a request that is given as the parts of an HTTP request. Its answer is not decoded.
+///
+/// # Errors
+/// The reason why the daemon did not answer.
+pub async fn send(directory: &Path, asked: ForwardedRequest, by: &str) -> io::Result<Option<ForwardedResponse>> {
     use io::ErrorKind::{ConnectionRefused, InvalidInput, NotFound};
     let daemon = match UnixStream::connect(directory.join(NAME)).await {
         Ok(daemon) => daemon,

@@ -1,0 +1,180 @@
+//! The page about the consumers of the feed: the cursor of each consumer in each of its channels, and how far it is behind.
+
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::page::{PageRequest, advice, form, table, time};
+use super::text::{text, whole};
+use channel::{grouped, span};
+
+mod requests;
+pub(super) mod set_cursor;
+#[cfg(test)]
+mod tests;
+
+use requests::{ConsumerEntry, Unlisted, list};
+
+/// The largest number of rows. Rows that need attention come first.
+const LISTED: usize = 500;
+
+/// The configuration of a small feed.
+const EXAMPLE: &str = r#"[feed]
+listen = "127.0.0.1:9465"
+sink = "local"              # a sink of type "sqlite" or "postgres"
+
+[feed.consumers.ledger]     # the name of an application
+token_file = "/etc/channeld/ledger-token"
+channels = ["settlements"]"#;
+
+pub(super) async fn show(request: PageRequest) -> Response {
+    let content = current(&request).await;
+    request.page("Consumers", "/consumers", &html! { div #now data-again="/consumers/now" { (content) } }).await
+}
+
+/// Returns the part of the page that the browser refreshes.
+pub(super) async fn now(request: PageRequest) -> Response {
+    current(&request).await.into_response()
+}
+
+async fn current(request: &PageRequest) -> Markup {
+    content(&list(&request.state.daemon).await, request.visitor.read_only, Timestamp::now())
+}
+
+fn content(listed: &Result<Vec<ConsumerEntry>, Unlisted>, read_only: bool, now: Timestamp) -> Markup {
+    html! {
+        div.heading { div {
+            h1 { "Consumers" }
+            p.sub { "Applications that read the events of a channel from the feed. A cursor is the position of the last event that the consumer has committed. The lag is the number of later events." }
+        } }
+        @match listed {
+            Err(Unlisted::Failed(why)) => p.notice.bad { (whole(why)) },
+            Err(Unlisted::NoFeed) => (no_feed()),
+            Ok(entries) if entries.is_empty() => div.empty {
+                h2 { "No consumers" }
+                p { "The feed has no consumer. A " code { "[feed.consumers.NAME]" } " table in the configuration adds one." }
+            },
+            Ok(entries) => {
+                (deleted(entries, read_only))
+                (consumers(entries, read_only, now))
+            }
+        }
+    }
+}
+
+/// Explains how to configure a feed.
+fn no_feed() -> Markup {
+    html! {
+        div.empty {
+            h2 { "No feed" }
+            p { "The daemon has no feed. With a feed, applications read verified events from channeld over HTTP, and need no broker." }
+        }
+        section aria-labelledby="configure" {
+            h2 #configure { "Configure a feed" }
+            p.sub { "Add these tables to the daemon's configuration, and restart the daemon. " code { "openssl rand -hex 32" } " creates a token." }
+            pre.runbook tabindex="0" { (EXAMPLE) }
+        }
+    }
+}
+
+/// The consumers whose next event was deleted, each with the remedy.
+fn deleted(entries: &[ConsumerEntry], read_only: bool) -> Markup {
+    let gone: Vec<_> = entries.iter().filter(|entry| entry.gone).collect();
+    html! {
+        @if !gone.is_empty() {
+            section aria-labelledby="deleted" {
+                h2 #deleted { "Deleted events" }
+                p.sub { "Retention deleted events before these consumers had committed them. The feed answers each request for a lease with 410 until the cursor is set." }
+                ul.reasons {
+                    @for entry in gone.iter().take(LISTED) {
+                        @let lowest = entry.lowest();
+                        li {
+                            p { strong { "Consumer " (text(&entry.consumer)) ", channel " (text(&entry.channel)) ": " (positions(entry.cursor + 1, lowest)) " deleted." } }
+                            p { "Read the missing events from another sink, or search for them with " code { "channeld search" } ". Then set the cursor to " (lowest) ": the consumer continues with the oldest event." }
+                            @if !read_only { p { a.button.small href=(address(entry, Some(lowest))) { "Set the cursor to " (lowest) "…" } } }
+                        }
+                    }
+                }
+                (advice("the feed"))
+            }
+        }
+    }
+}
+
+fn consumers(entries: &[ConsumerEntry], read_only: bool, now: Timestamp) -> Markup {
+    let mut columns = vec![
+        ("Consumer", ""),
+        ("Channel", ""),
+        ("State", ""),
+        ("Cursor", "number"),
+        ("Newest position", "number"),
+        ("Lag", "number"),
+        ("Oldest uncommitted", "number"),
+        ("Leased until (UTC)", "time"),
+    ];
+    if !read_only {
+        columns.push(("Actions", "change"));
+    }
+    let mut sorted: Vec<_> = entries.iter().collect();
+    sorted.sort_by_key(|entry| !entry.gone);
+    let rows = sorted.into_iter().take(LISTED).map(|entry| {
+        let (class, state) = state(entry);
+        let waiting = entry.waiting_since.map(|since| now.as_second().saturating_sub(since.as_second()));
+        let waiting = waiting.map(|seconds| span(u64::try_from(seconds).unwrap_or(0)));
+        vec![
+            text(&entry.consumer),
+            text(&entry.channel),
+            html! { span.pill.(class) { (state) } },
+            html! { (entry.cursor) },
+            html! { (entry.newest) },
+            html! { (number(entry.lag)) },
+            html! { (waiting.unwrap_or_else(|| "–".to_owned())) },
+            time(entry.leased_until),
+            html! {
+                a.button.small href=(address(entry, None)) {
+                    "Set cursor…" span.hidden { " Consumer " (text(&entry.consumer)) ", channel " (text(&entry.channel)) }
+                }
+            },
+        ]
+    });
+    html! {
+        section aria-labelledby="consumers" {
+            h2 #consumers { "Cursors" }
+            (table("Cursors of consumers", "lanes", &columns, rows))
+            @if entries.len() > LISTED { p.note { "Showing the first " (LISTED) " of " (grouped(entries.len() as u64)) "." } }
+        }
+    }
+}
+
+/// The state of a consumer in a channel, and the class of its color.
+fn state(entry: &ConsumerEntry) -> (&'static str, &'static str) {
+    if entry.gone {
+        ("bad", "next event deleted")
+    } else if entry.cursor > entry.newest {
+        // The table was restored or created again. The next lease sets the cursor back to the newest position.
+        ("warn", "above the newest position")
+    } else if entry.lag <= 0 {
+        ("good", "caught up")
+    } else if entry.leased_until.is_some() {
+        ("aside", "processing")
+    } else {
+        ("warn", "behind")
+    }
+}
+
+/// The address of the page that sets the cursor. Without a cursor, that page asks for one.
+fn address(entry: &ConsumerEntry, cursor: Option<i64>) -> String {
+    let cursor = cursor.map(|cursor| cursor.to_string());
+    let mut members = vec![("consumer", &*entry.consumer), ("channel", &*entry.channel)];
+    members.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+    format!("/do/set-cursor?{}", form(&members))
+}
+
+fn number(of: i64) -> String {
+    grouped(u64::try_from(of).unwrap_or(0))
+}
+
+/// The positions of a range in words.
+fn positions(first: i64, last: i64) -> String {
+    if first < last { format!("positions {first} to {last}") } else { format!("position {first}") }
+}
