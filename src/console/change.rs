@@ -22,7 +22,7 @@ use operator_request::OperatorRequest;
 pub(super) struct Confirmation {
     /// The name of the change, for the heading and the button.
     pub(super) title: &'static str,
-    /// What the change does. Each element is a paragraph.
+    /// The effect of the change. Each element is a paragraph.
     pub(super) effects: Vec<Markup>,
     /// The address to which the form is sent.
     pub(super) action: String,

@@ -95,7 +95,7 @@ fn deleted(entries: &[ConsumerEntry], read_only: bool) -> Markup {
                         }
                     }
                 }
-                (advice("the feed"))
+                (advice("ChanneldConsumerGone"))
             }
         }
     }
@@ -146,19 +146,19 @@ fn consumers(entries: &[ConsumerEntry], read_only: bool, now: Timestamp) -> Mark
     }
 }
 
-/// The state of a consumer in a channel, and the class of its color.
+/// The class and the name of the consumer's state. `channeld consumers show` uses the same names.
 fn state(entry: &ConsumerEntry) -> (&'static str, &'static str) {
     if entry.gone {
-        ("bad", "next event deleted")
+        ("bad", "gone")
     } else if entry.cursor > entry.newest {
         // The table was restored or created again. The next lease sets the cursor back to the newest position.
-        ("warn", "above the newest position")
-    } else if entry.lag <= 0 {
-        ("good", "caught up")
+        ("warn", "ahead")
+    } else if entry.lag == 0 {
+        ("good", "ok")
     } else if entry.leased_until.is_some() {
-        ("aside", "processing")
+        ("good", "leased")
     } else {
-        ("warn", "behind")
+        ("warn", "waiting")
     }
 }
 

@@ -7,6 +7,7 @@ use crate::support::{Daemon, Setup, rows_of};
 mod access;
 mod browser;
 mod changes;
+mod consumers;
 mod daemon;
 mod events;
 mod million;

@@ -1,4 +1,4 @@
-//! Sets the cursor of a consumer: asks for the new cursor, says what will happen, and sends the change to the daemon.
+//! Sets the cursor of a consumer: asks for the new cursor, describes the effect, and sends the change to the daemon.
 
 use std::ops::RangeInclusive;
 
@@ -112,7 +112,7 @@ fn choice(entry: &ConsumerEntry, typed: Option<&str>, why: Option<&str>) -> Mark
             }
             div.actions {
                 @if entry.cursor != *range.start() { a.button.small href=(address(entry, Some(*range.start()))) { "Continue with the oldest event…" } }
-                @if entry.cursor != *range.end() { a.button.small href=(address(entry, Some(*range.end()))) { "Skip to the newest event…" } }
+                @if entry.cursor != *range.end() { a.button.small href=(address(entry, Some(*range.end()))) { "Skip all events…" } }
             }
         }
     }
@@ -134,7 +134,7 @@ fn confirmation(entry: &ConsumerEntry, cursor: i64) -> Confirmation {
     }
 }
 
-/// Describes what happens. Each element is a paragraph. The consumer may commit more events before the change is made, so the
+/// Describes the effect. Each element is a paragraph. The consumer may commit more events before the change is made, so the
 /// first sentence is true for any cursor that it has then.
 fn effects(entry: &ConsumerEntry, cursor: i64) -> Vec<Markup> {
     let consumer = html! { "consumer " (text(&entry.consumer)) };

@@ -17,7 +17,9 @@ async fn a_one_time_address_admits_one_browser_once() {
     let console = setup.console(&[]).await;
     let path = console.address.strip_prefix(console.base()).unwrap().to_owned();
     let stranger = Visitor::without_cookie(console.base());
-    for page in ["/", "/daemon", "/held", "/event/x/1", "/export", "/new", "/nowhere", "/do/pause?channel=c0"] {
+    for page in
+        ["/", "/daemon", "/held", "/consumers", "/event/x/1", "/export", "/new", "/nowhere", "/do/pause?channel=c0"]
+    {
         let answer = stranger.get(page).await;
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{page}: {answer:?}");
         assert!(!answer.body.contains("c0"), "{page}: {answer:?}");
@@ -131,13 +133,15 @@ async fn a_read_only_console_changes_nothing_and_offers_no_change() {
     let daemon = super::daemon_with_rows(&setup, 3).await;
     let console = setup.console(&["--read-only"]).await;
     let visitor = console.enter().await;
-    for page in ["/", "/daemon", "/held", "/invite"] {
+    for page in ["/", "/daemon", "/held", "/consumers", "/invite"] {
         let answer = visitor.get(page).await;
         assert_eq!(answer.status, StatusCode::OK, "{page}");
         assert!(!answer.body.contains("method=\"post\"") && !answer.body.contains("/do/"), "{page}: {answer:?}");
     }
-    assert_eq!(visitor.get("/do/pause?channel=c0").await.status, StatusCode::FORBIDDEN);
-    for to in ["/do/pause", "/poll", "/invite"] {
+    for change in ["/do/pause?channel=c0", "/do/set-cursor?consumer=ledger&channel=c0"] {
+        assert_eq!(visitor.get(change).await.status, StatusCode::FORBIDDEN, "{change}");
+    }
+    for to in ["/do/pause", "/do/set-cursor", "/poll", "/invite"] {
         let request = visitor.post(to, "channel=c0").header(ORIGIN, &visitor.base);
         assert_eq!(Answer::of(request).await.status, StatusCode::FORBIDDEN, "{to}");
     }

@@ -239,6 +239,7 @@ async fn pages_pass_accessibility_rules_in_every_theme_and_width() {
         "/?q=chain_event",
         "/daemon",
         "/held",
+        "/consumers",
         "/held/quarantine/demo/10",
         event.as_str().unwrap(),
         "/do/drop?channel=demo&offset=10",
