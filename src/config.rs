@@ -59,6 +59,7 @@ pub(crate) use effective::{Origin, Setting};
 pub(crate) use partial::{load_both_backends, load_listen, load_service, load_verifier, verification_from_flags};
 pub(crate) use reading::values::positive_duration;
 pub(crate) use sources::DEFAULTS;
+pub(crate) use sources::files::{read_named, read_secret};
 pub(crate) use tables::discover::channel_name;
 
 use reading::{Reader, Reported, Section, all, values};

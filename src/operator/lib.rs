@@ -36,6 +36,7 @@ pub use api::Refusal;
 pub use configured::{ConfiguredChannel, SignerNames, check_sink, find, names, verifier_of};
 pub use operations::changes::{Changes, Difference, Reloading, Reloads};
 pub use operations::hour::note_minutes;
+pub use operations::tail::search_rules;
 pub use operations::{Operations, Process};
 pub use report::Report;
 pub use report::api_keys::{ApiKeyStatus, ApiKeys, expires_soon};

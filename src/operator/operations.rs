@@ -30,7 +30,7 @@ mod dead_letters;
 pub(crate) mod hour;
 mod quarantine;
 mod replays;
-mod tail;
+pub(crate) mod tail;
 
 use changes::Reloads;
 

@@ -11,11 +11,12 @@ use simulator::{Options, Simulator};
 
 use crate::support::{Answered, Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Setup};
 
-mod access;
+pub(crate) mod access;
 mod consumers;
 mod kills;
 mod reading;
 mod stream;
+mod tail;
 
 const TOKEN: &str = "token-of-ledger-never-to-be-shown";
 

@@ -8,6 +8,6 @@ mod probes;
 mod progress;
 mod screen;
 mod status;
-mod tail;
+pub(crate) mod tail;
 mod traces;
 mod unknown;

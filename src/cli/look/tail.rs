@@ -1,11 +1,13 @@
 //! `channeld tail`: prints events as they arrive, one readable line per event.
 //!
+//! The events come from the daemon on this machine, from the service, or from the feed of any daemon.
+//!
 //! # Invariants
 //!
 //! * **Delivery never waits for this command.** If the daemon cannot buffer an event for this command, the event is
 //!   counted but not printed; see [`DeliveryTail`](channel::DeliveryTail).
 //! * **Nothing unverified is shown as verified.** The daemon reports the events that it delivers with their verdicts. This
-//!   command itself verifies the events that it reads from the service.
+//!   command itself verifies the events that it reads from the service or from a feed.
 
 use std::io::Write;
 use std::time::Duration;
@@ -21,9 +23,12 @@ use api::Filter;
 use channel::counted;
 use operator::api::{TailedEvent, WatchTail};
 
+mod feed;
 mod printer;
 mod service;
+mod verdict_event;
 
+use feed::FeedArgs;
 use printer::{Printer, hint, note};
 use service::ServiceTail;
 
@@ -42,11 +47,15 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// delivered. If no daemon runs, or with --from-service, polls the service directly at the interval `api.idle_wait`,
 /// and shows for each event whether its proof is valid. Do not rely on this output to be complete: events that arrive
 /// faster than they can be shown are counted and skipped. Runs until Ctrl-C.
+///
+/// With --feed, reads the feed of a daemon, which can run on another machine, and verifies each event with the settings of
+/// this configuration. No event of a feed is skipped. Only `[verification]` is needed.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld tail
   channeld tail settlements --type watcher.event
-  channeld tail settlements --sink ledger --json")]
+  channeld tail settlements --sink ledger --json
+  channeld tail --feed http://127.0.0.1:9465 --token-file feed-token")]
 pub(crate) struct Args {
     /// Only this channel: its name in the configuration, or its UUID.
     channel: Option<String>,
@@ -58,8 +67,9 @@ pub(crate) struct Args {
     /// Poll the service directly, even if a daemon runs. Needs the API key.
     #[arg(long)]
     from_service: bool,
-    /// First show the N newest events of each channel at the service, 0 to 200 [default: 10 without a daemon, 0 with one].
-    /// With a daemon, this needs the API key, and an event that is delivered at this moment can be shown twice.
+    /// First show the N newest events of each channel at the service or in the feed, 0 to 200 [default: 10 without a daemon,
+    /// otherwise 0]. With a daemon, this needs the API key, and an event that is delivered at this moment can be shown
+    /// twice.
     #[arg(long, value_name = "N", conflicts_with = "sink", value_parser = clap::value_parser!(u16).range(0..=200))]
     last: Option<u16>,
     /// Stop after N events.
@@ -68,6 +78,8 @@ pub(crate) struct Args {
     /// Print one JSON object per line, the record of each event.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    feed: FeedArgs,
 }
 
 pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
@@ -81,6 +93,9 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
 
 /// Returns when the requested number of events has been printed.
 async fn watch(args: &Args, cx: &mut Context<'_>) -> Result<(), CommandError> {
+    if let Some(address) = args.feed.address() {
+        return feed::watch(args, address, cx).await;
+    }
     if !args.from_service {
         let operator = cx.operator()?;
         let mut printer = args.printer(&operator.config.channels);

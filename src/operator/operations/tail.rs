@@ -28,11 +28,7 @@ impl Operations {
         if self.daemon.is_none() {
             return Err(Refusal::Failed("no daemon is running here: nothing is delivered".to_owned()));
         }
-        if request.filter.chain_environment.is_some() {
-            let message =
-                "an event does not name its chain's environment: filter by its chain selector, or watch the service";
-            return Err(Refusal::Usage(message.to_owned()));
-        }
+        let rules = search_rules(&request.filter)?;
         let watched_here = |channel: &String| self.watched_here(channel, request.sink.as_deref());
         let channel = request.channel.as_ref().map(watched_here).transpose()?;
         let tail = &self.handles.tail;
@@ -40,9 +36,8 @@ impl Operations {
             tail.reaches(from, WAIT).await;
         }
         let DeliveryPage { deliveries, missed, next } = tail.look(request.from, AT_ONCE);
-        let (filter, sink) = (request.filter.clone(), request.sink.clone());
+        let (created, sink) = (request.filter.created, request.sink.clone());
         let events = spawn_blocking(move || {
-            let rules = rules(&filter);
             // If no sink is named, each event is shown once, however many sinks accept it.
             let of_sink = |delivered: &DeliveredEvent| match &sink {
                 Some(wanted) => **wanted == *delivered.sink,
@@ -52,7 +47,7 @@ impl Operations {
                 let record = &delivered.record;
                 channel.is_none_or(|channel| channel == record.channel.id)
                     && of_sink(delivered)
-                    && filter.created.takes(record.time)
+                    && created.takes(record.time)
                     && rules.takes(record.facts())
             };
             deliveries.iter().filter(is_wanted).map(event).collect()
@@ -87,8 +82,16 @@ impl Operations {
     }
 }
 
-/// Converts the filters of a search to rules on the contents of a record.
-fn rules(filter: &Filter) -> record::Filter {
+/// Converts the filters of a search to rules on the contents of a record. The bounds on the time are not a part of the rules.
+///
+/// # Errors
+/// If a record does not contain the value that a filter needs.
+pub fn search_rules(filter: &Filter) -> Result<record::Filter, Refusal> {
+    if filter.chain_environment.is_some() {
+        let message =
+            "an event does not name its chain's environment: filter by its chain selector, or watch the service";
+        return Err(Refusal::Usage(message.to_owned()));
+    }
     fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
         values.into_iter().map(|value| value.to_string()).collect()
     }
@@ -106,7 +109,7 @@ fn rules(filter: &Filter) -> record::Filter {
         (Field::QueryId, texts(&filter.query_id)),
     ]);
     rule.retain(|_, values| !values.is_empty());
-    record::Filter::any_of(vec![rule])
+    Ok(record::Filter::any_of(vec![rule]))
 }
 
 fn event(DeliveredEvent { sink, is_late, record, .. }: &DeliveredEvent) -> TailedEvent {
@@ -122,7 +125,7 @@ mod tests {
     use record::testing::{notice, proved};
 
     fn takes(filter: &Filter, record: &Record) -> bool {
-        rules(filter).takes(record.facts()) && filter.created.takes(record.time)
+        search_rules(filter).unwrap().takes(record.facts()) && filter.created.takes(record.time)
     }
 
     #[test]

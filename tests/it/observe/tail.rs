@@ -10,28 +10,28 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use crate::support::Setup;
 
 /// A running `channeld tail`. It is killed when this is dropped.
-struct Tail {
-    _child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    notes: Lines<BufReader<ChildStderr>>,
+pub(crate) struct Tail {
+    pub(crate) child: Child,
+    pub(crate) lines: Lines<BufReader<ChildStdout>>,
+    pub(crate) notes: Lines<BufReader<ChildStderr>>,
 }
 
 impl Tail {
-    fn start(setup: &Setup, arguments: &[&str]) -> Self {
+    pub(crate) fn start(setup: &Setup, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
         command.arg("tail").args(arguments).arg("--config").arg(setup.path("channeld.toml")).env_clear();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let notes = BufReader::new(child.stderr.take().unwrap()).lines();
-        Self { _child: child, lines, notes }
+        Self { child, lines, notes }
     }
 
-    async fn next(&mut self) -> String {
+    pub(crate) async fn next(&mut self) -> String {
         self.lines.next_line().await.unwrap().unwrap()
     }
 
-    async fn json(&mut self) -> Value {
+    pub(crate) async fn json(&mut self) -> Value {
         serde_json::from_str(&self.next().await).unwrap()
     }
 }

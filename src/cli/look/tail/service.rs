@@ -1,14 +1,13 @@
 //! Reads events from the service, without the daemon, and verifies their proofs.
 
-use std::borrow::Cow;
 use std::io::Write;
 
 use futures_util::future::join_all;
 
 use super::printer::{Printer, note};
+use super::verdict_event::event_line;
 use crate::cli::context::{CommandError, client, configured};
-use crate::cli::terminal::event_line::EventLine;
-use crate::cli::verdict_line::{printable, verified};
+use crate::cli::verdict_line::verified;
 use crate::config::Config;
 use crate::daemon::assembly;
 use api::{ApiError, Client, Filter, MAX_PAGE};
@@ -16,7 +15,7 @@ use net::Chain;
 use operator::verifier_of;
 use proof::event::{Offset, RawEvent};
 use proof::verify::{Verdict, Verifier};
-use record::{ChannelRef, Lines, Readable, Record};
+use record::ChannelRef;
 
 /// How many channels are searched concurrently.
 const AT_ONCE: usize = 16;
@@ -77,7 +76,7 @@ impl<'a> ServiceTail<'a> {
                 match verdicts {
                     Ok(verdicts) => {
                         let event =
-                            |verdict: &Verdict| (line(channel, verdict), record::verdict_json(channel, verdict));
+                            |verdict: &Verdict| (event_line(channel, verdict), record::verdict_json(channel, verdict));
                         if printer.print(out, verdicts.iter().map(event))? {
                             return Ok(true);
                         }
@@ -138,33 +137,4 @@ impl FollowedChannel {
         events.reverse();
         Ok(events)
     }
-}
-
-/// The line for an event with any verdict.
-fn line(channel: &ChannelRef, verdict: &Verdict) -> EventLine {
-    let lines = &mut Lines::of(1);
-    let parts = match verdict {
-        Verdict::Verified(verified) => Readable::of(&Record::verified(channel, verified, lines)),
-        Verdict::Unsigned(unsigned) => Readable::of(&Record::unsigned(channel, unsigned, lines)),
-        Verdict::Pending(_) | Verdict::Rejected(..) => {
-            let (raw, event) = verdict.parts();
-            let event = event.as_ref();
-            let what = match verdict {
-                Verdict::Rejected(_, reason) => reason.name().to_owned(),
-                _ => event.and_then(|event| event.payload.status.as_deref()).map(printable).unwrap_or_default(),
-            };
-            let proof = if matches!(verdict, Verdict::Pending(_)) { "no proof yet" } else { "" };
-            Readable {
-                verdict: Cow::Borrowed(verdict.name()),
-                channel: channel.name.to_string(),
-                offset: raw.offset,
-                time: event.and_then(|event| record::rfc3339(event.payload.timestamp?)).unwrap_or_default(),
-                kind: event.map(|event| printable(event.kind.as_ref())).unwrap_or_default(),
-                what,
-                proof: proof.to_owned(),
-                confidence: String::new(),
-            }
-        }
-    };
-    EventLine { parts, is_late: false }
 }
