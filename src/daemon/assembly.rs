@@ -16,8 +16,8 @@ use telemetry::metrics::Metrics;
 
 mod feed;
 
-pub(crate) use self::feed::feed_cannot_listen;
-pub(super) use self::feed::{FeedService, feed_after, serve_feed};
+pub(super) use self::feed::feed_after;
+pub(crate) use self::feed::{FeedService, feed_cannot_listen, serve_feed};
 
 /// The part of the memory limit that is reserved for the tasks of a channel and the buffers of its connections. Pages
 /// and events are not included. This is the largest measured use, with every kind of failure at once: 90 MiB for 999

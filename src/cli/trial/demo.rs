@@ -1,43 +1,45 @@
 //! `channeld demo`: runs the simulated service and the daemon in one process.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, ConfigText};
-use crate::daemon::assembly::{Clients, Sinks};
+use crate::daemon::assembly::{Clients, FeedService, Sinks};
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{EndReason, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
 use channel::{Handle, LaneSettings, Processors, SharedParts};
-use ledger::{Ledger, Quarantined};
+use ledger::Ledger;
 use net::retry::RetryPolicy;
 use net::tasks::lock;
 use operator::liveness::Liveness;
 use operator::{Discovery, Socket, Sources};
-use proof::event::Offset;
-use record::{Message, Readable, rfc3339};
 use simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
-use sink::{Delivery, Sink, SinkError, Undelivered};
+use sink::is_built_in;
 use telemetry::metrics::Metrics;
 use telemetry::trace::Traces;
 
 use crate::cli::context::{CommandError, Exit};
 use crate::cli::look::console;
-use crate::cli::terminal::event_line::{EventLine, Layout};
+
+mod screen;
+
+use screen::{ScreenSink, ScreenState};
 
 /// Run the simulated service and the daemon in one process.
 ///
 /// Needs no configuration, no network and no API key. The state is temporary. The proof of one event arrives late, and
 /// this event is delivered when its proof arrives. Another event was changed after it was signed, and is never
 /// delivered.
+///
+/// Also serves a feed on a Unix socket that only this user can use, and prints a curl command that reads its events.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Stop after N delivered events instead of at Ctrl-C.
@@ -59,8 +61,11 @@ const CHANNEL: &str = "demo";
 /// The name of the sink that prints events.
 const SCREEN: &str = "screen";
 
-/// The name of the sink for the table that the console reads.
+/// The name of the sink for the table that the feed and the console read.
 const TABLE: &str = "table";
+
+/// The longest path of the feed's socket, in bytes. Without a shorter directory for temporary files, there is no feed.
+const MAX_SOCKET_PATH: usize = 100;
 
 const BETWEEN_EVENTS: Duration = Duration::from_millis(400);
 
@@ -78,16 +83,14 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let simulator = Simulator::start(Options::default()).await?;
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("channeld.toml");
-    let text = configuration(simulator.announcement(), directory.path(), args.console);
+    let socket = feed_socket(directory.path());
+    let text = configuration(simulator.announcement(), directory.path(), args.console, socket.as_deref());
     let config = Config::of(ConfigText::written(&file, text), [])?.config;
     telemetry::init_plain(&config.log);
 
     say(&format!("A simulated service listens on {}; channeld reads it.\n\n", simulator.announcement().base_url))?;
     let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
-    let screen = Arc::new(ScreenSink {
-        limit: args.events,
-        shown: Mutex::new(ScreenState { layout: Layout::of_stdout([]), ..ScreenState::default() }),
-    });
+    let screen = Arc::new(ScreenSink::new(args.events));
     let mut sinks: Sinks = [(SCREEN.to_owned(), LaneSettings::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let clients = assembly::clients(&config)?;
     let processors = Arc::<Processors>::default();
@@ -97,22 +100,36 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
         sinks.insert(TABLE.to_owned(), LaneSettings::new(TABLE, sink, SINK_RETRY));
     }
     let channels = assembly::channels(&config, &clients, &sinks, &parts);
+    let feed = FeedService::start(&config, &sinks).await?;
+    if let Some(socket) = &socket {
+        say(&about_feed(socket))?;
+    }
 
     let handle = parts.handles.of(config.channels[0].channel.id);
     let began = Instant::now();
     let stop = CancellationToken::new();
+    let last_answers = feed.as_ref().map(FeedService::last_answers);
+    let mut serving_feed = pin!(assembly::serve_feed(feed, stop.clone()));
     let mut supervisor = Supervisor::new(&stop);
     supervisor.follow(&channels, config.shutdown_grace);
     let outcome = tokio::select! {
         outcome = supervisor.ended() => outcome,
         () = publish(&simulator) => supervisor.ended().await,
         () = show_rejected(&handle, &screen) => supervisor.ended().await,
+        never = &mut serving_feed => match never {},
         never = in_a_browser(&config, &clients, &parts, processors, args.open), if args.console => match never? {},
         _ = signals.next() => {
             stop.cancel();
             supervisor.ended().await
         }
     };
+    stop.cancel();
+    if let Some(last_answers) = last_answers {
+        tokio::select! {
+            never = serving_feed => match never {},
+            () = last_answers => {}
+        }
+    }
     let ledger = handle.board().ledger.clone();
     let quarantined = |ledger: &Mutex<Ledger>| lock(ledger).quarantined().len();
     let rejected = ledger.as_deref().map_or(0, quarantined);
@@ -183,13 +200,31 @@ async fn show_rejected(handle: &Handle, screen: &ScreenSink) {
     }
 }
 
-fn configuration(service: &Announcement, directory: &Path, with_table: bool) -> String {
+/// The socket of the feed. `None` if there is no feed.
+fn feed_socket(directory: &Path) -> Option<PathBuf> {
+    let socket = directory.join("feed.sock");
+    (is_built_in("sqlite") && socket.as_os_str().len() <= MAX_SOCKET_PATH).then_some(socket)
+}
+
+/// The address of the feed, and a command that reads it, for another terminal.
+fn about_feed(socket: &Path) -> String {
+    let socket = socket.display();
+    format!(
+        "A feed serves the verified events at unix:{socket}. In another terminal:\n  \
+         curl -N --unix-socket '{socket}' http://feed/v1/channels/{CHANNEL}/stream\n\n"
+    )
+}
+
+fn configuration(service: &Announcement, directory: &Path, with_console: bool, feed: Option<&Path>) -> String {
     let signers: Vec<_> = service.valid_signers.iter().map(ToString::to_string).collect();
     let names: Vec<_> =
         (1..).zip(&signers).map(|(number, signer)| format!("{signer:?} = \"Oracle {number}\"")).collect();
     let path = directory.join("events.db");
     let table = format!("\n[sinks.{TABLE}]\ntype = \"sqlite\"\npath = {:?}\nsearch = \"words\"\n", path.display());
+    let with_table = with_console || feed.is_some();
     let (sinks, table) = if with_table { (vec![SCREEN, TABLE], table) } else { (vec![SCREEN], String::new()) };
+    let feed = feed.map(|socket| format!("unix:{}", socket.display()));
+    let feed = feed.map(|listen| format!("\n[feed]\nlisten = {listen:?}\nsink = {TABLE:?}\n")).unwrap_or_default();
     format!(
         "[api]\nbase_url = {:?}\napi_key = {:?}\nidle_wait = \"500ms\"\n\n\
          [verification]\norg_id = {:?}\nvalid_signers = {signers:?}\nmin_required_signatures = {}\n\n\
@@ -197,7 +232,7 @@ fn configuration(service: &Announcement, directory: &Path, with_table: bool) -> 
          [state]\npath = {:?}\n\n\
          [admin]\nlisten = \"\"\n\n[log]\nlevel = {LOG:?}\n\n\
          [channels.{CHANNEL}]\nid = \"{}\"\nsinks = {sinks:?}\n\n\
-         [sinks.{SCREEN}]\ntype = \"stdout\"\n{table}",
+         [sinks.{SCREEN}]\ntype = \"stdout\"\n{table}{feed}",
         service.base_url,
         service.api_key,
         service.org_id,
@@ -232,77 +267,4 @@ To read a channel of your own: `channeld init`.
         verified + unsigned,
         took.as_secs_f64(),
     )
-}
-
-/// A sink that prints events up to a limit, and then closes.
-#[derive(Debug)]
-struct ScreenSink {
-    limit: Option<u64>,
-    shown: Mutex<ScreenState>,
-}
-
-#[derive(Debug, Default)]
-struct ScreenState {
-    /// The layout without a column for the channel, because the demonstration has only one channel.
-    layout: Layout,
-    verified: u64,
-    unsigned: u64,
-    /// Verified events that were delivered after newer events.
-    late: u64,
-    highest: Option<Offset>,
-}
-
-impl ScreenSink {
-    /// Prints a rejected event, although no sink receives it.
-    fn show_rejected(&self, Quarantined { offset, reason, at, .. }: &Quarantined) {
-        let parts = Readable {
-            verdict: Cow::Borrowed("rejected"),
-            channel: String::new(),
-            offset: *offset,
-            time: rfc3339(*at).unwrap_or_default(),
-            kind: "not delivered".to_owned(),
-            what: reason.clone(),
-            proof: String::new(),
-            confidence: String::new(),
-        };
-        let lines = lock(&self.shown).layout.lines(&EventLine { parts, is_late: false });
-        // The error is ignored: if the output is closed, the next delivery notices.
-        let _ = writeln!(anstream::stdout(), "{lines}");
-    }
-}
-
-#[async_trait]
-impl Sink for ScreenSink {
-    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let mut shown = lock(&self.shown);
-        // Closes right after the last event is printed, without waiting for another event.
-        for at in 0..=delivery.messages.len() {
-            if self.limit.is_some_and(|limit| shown.verified + shown.unsigned >= limit) {
-                return Err(Undelivered::after(at, SinkError::Closed));
-            }
-            if let Some(message) = delivery.messages.get(at) {
-                shown.print(message).map_err(|error| Undelivered::after(at, error))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl ScreenState {
-    fn print(&mut self, message: &Message) -> Result<(), SinkError> {
-        let (offset, is_verified) = (message.offset(), message.record().is_verified());
-        let late = self.highest > Some(offset);
-        let event = EventLine { parts: Readable::of(message.record()), is_late: late };
-        self.layout.follow_terminal();
-        let lines = self.layout.lines(&event);
-        writeln!(anstream::stdout(), "{lines}").map_err(|error| match error.kind() {
-            ErrorKind::BrokenPipe => SinkError::Closed,
-            _ => SinkError::io("writing to standard output", error),
-        })?;
-        self.highest = self.highest.max(Some(offset));
-        self.verified += u64::from(is_verified);
-        self.unsigned += u64::from(!is_verified);
-        self.late += u64::from(is_verified && late);
-        Ok(())
-    }
 }

@@ -57,7 +57,7 @@ async fn a_token_is_required_and_allows_only_its_channels_and_its_consumer() {
 }
 
 /// The answer to a request without a token.
-async fn ask_socket(socket: &Path, path: &str) -> String {
+pub(crate) async fn ask_socket(socket: &Path, path: &str) -> String {
     let mut client = UnixStream::connect(socket).await.unwrap();
     let request = format!("GET /v1{path} HTTP/1.1\r\nHost: feed\r\nConnection: close\r\n\r\n");
     client.write_all(request.as_bytes()).await.unwrap();

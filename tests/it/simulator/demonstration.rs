@@ -1,9 +1,12 @@
 //! `channeld demo`, and the simulated service as a separate program.
 
+use std::path::Path;
+
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
+use crate::feed::access::ask_socket;
 use crate::support::Daemon;
 
 /// The offset of the event that the demonstration changes after it was signed.
@@ -23,6 +26,28 @@ async fn the_demonstration_shows_no_forged_event() {
     assert_eq!(events.len(), 20, "{out}");
     assert!(events.iter().all(|words| words[1] != FORGED), "{out}");
     assert!(out.contains("1 rejected"), "{out}");
+}
+
+#[tokio::test]
+async fn the_demonstration_prints_a_command_that_reads_its_feed() {
+    let (daemon, stdout) = Daemon::run_piped(&["demo"], None, &[]);
+    let mut lines = BufReader::new(stdout).lines();
+    let command = loop {
+        let line = lines.next_line().await.unwrap().unwrap();
+        if let Some(command) = line.trim().strip_prefix("curl -N --unix-socket '") {
+            break command.to_owned();
+        }
+    };
+    let (socket, url) = command.split_once("' http://feed/v1").unwrap();
+    assert_eq!(url, "/channels/demo/stream");
+    // A stream has no end, so the test reads the same events as a list.
+    let answer = ask_socket(Path::new(socket), "/channels/demo/events?after=0&limit=1&wait=60s").await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"status\":\"verified\""), "{answer}");
+    daemon.signal(Signal::INT);
+    // The demonstration must be able to print its summary.
+    while lines.next_line().await.unwrap().is_some() {}
+    assert_eq!(daemon.ended().await.code, Some(0));
+    assert!(!Path::new(socket).exists());
 }
 
 #[tokio::test]
