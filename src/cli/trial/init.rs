@@ -4,17 +4,16 @@
 //!
 //! * **Written only if it works.** The configuration is loaded without errors before it is written. Unless `--unchecked` is
 //!   given, the service, each channel with its newest events, and the sink are checked too.
-//! * **Nothing is overwritten** without `--force`. An existing key file is used, and never changed.
-//! * **The key stays secret.** It comes from a file, standard input or a prompt without echo, goes into a file with mode 0600,
-//!   and is never printed.
+//! * **Nothing is overwritten** without `--force`. Existing files of the key and of a token are used, and never changed.
+//! * **Secrets stay secret.** The key comes from a file, standard input or a prompt without echo. The token of a feed is random. Each
+//!   goes into a file with mode 0600, and is never printed.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
-use serde::Deserialize;
 
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::look::channels::list;
@@ -23,11 +22,14 @@ use crate::cli::terminal::for_stdout;
 use crate::config::{self, Config, ConfigText};
 
 mod choices;
+mod feed;
 mod prompt;
+mod simulated;
 mod sink;
 
 use api::AccountName;
 use choices::Choices;
+use feed::Feed;
 use sink::Sink;
 
 /// The file that is written by default.
@@ -46,12 +48,16 @@ const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
 ///
 /// The API key is read from its file. If that file does not exist, the command asks for the key without showing it, or
 /// reads it from standard input with --api-key-stdin. It then writes the key to that file with mode 0600.
+///
+/// If the events go to a table, the command offers a feed, from which applications read the events over HTTP. It writes a
+/// random token for one application to the file feed-token, with mode 0600, and prints a curl command that uses it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld init
   channeld init --org-id org_… --channel settlements --sink file --to events.jsonl
   channeld init --org-id org_… --channel settlements=7c9e… --sink webhook --to-file hook-url
   channeld init --org-id org_… --channel settlements=7c9e… --sink kafka --to kafka-1:9092,kafka-2:9092
+  channeld init --org-id org_… --channel settlements --sink sqlite --feed
 
 A trial, without a service of your own:
   channeld simulate --events 100 --rate 1 > simulated.json &
@@ -105,17 +111,10 @@ pub(crate) struct Args {
     /// A file that contains the address of a webhook or a PostgreSQL database, relative to the configuration.
     #[arg(long, value_name = "FILE")]
     to_file: Option<PathBuf>,
-}
-
-/// The values that `channeld simulate` prints as one line of JSON.
-#[derive(Deserialize)]
-struct SimulatorAnnouncement {
-    base_url: String,
-    api_key: String,
-    org_id: String,
-    valid_signers: Vec<String>,
-    min_required_signatures: u64,
-    channels: Vec<String>,
+    /// Serve the events to applications over HTTP, at 127.0.0.1:9465 or the given address. The sink must be sqlite, which is
+    /// the default with this flag, or postgres.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = feed::LISTEN)]
+    feed: Option<String>,
 }
 
 /// All values that the written configuration contains.
@@ -130,31 +129,37 @@ struct ConfigAnswers {
     /// Names and ids.
     channels: Vec<(String, String)>,
     sink: Sink,
+    feed: Option<Feed>,
     state: PathBuf,
 }
 
-pub(crate) async fn run(args: Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
+pub(crate) async fn run(mut args: Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     if !args.force && args.file.exists() {
         let file = args.file.display();
         let message = format!("{file} exists already; choose another file, or overwrite it with --force");
         return Err(CommandError::usage(message));
     }
+    if args.feed.is_some() {
+        feed::check_sink(args.sink.get_or_insert_with(|| feed::SINK.to_owned()))?;
+    }
     if let Some(kind) = &args.sink {
         sink::check(kind, args.to_file.as_deref())?;
     }
-    let mut new_key = None;
-    let ended = make(args, &mut new_key, cx).await;
-    if let Some(path) = new_key.filter(|_| !matches!(ended, Ok(Exit::Done))) {
-        fs::remove_file(&path).map_err(CommandError::io(format!("{} could not be removed", path.display())))?;
+    let mut new_secrets = Vec::new();
+    let ended = make(args, &mut new_secrets, cx).await;
+    if !matches!(ended, Ok(Exit::Done)) {
+        for path in new_secrets {
+            fs::remove_file(&path).map_err(CommandError::io(format!("{} could not be removed", path.display())))?;
+        }
     }
     ended
 }
 
-/// Asks for missing values and writes the file. Stores the path of a newly created key file in `new_key`.
-async fn make(args: Args, new_key: &mut Option<PathBuf>, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
+/// Asks for missing values and writes the file. Adds the paths of newly created files with secrets to `new_secrets`.
+async fn make(args: Args, new_secrets: &mut Vec<PathBuf>, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let (file, force, unchecked) = (args.file.clone(), args.force, args.unchecked);
     let directory = directory(&file);
-    let answers = ConfigAnswers::of(args, &directory, new_key, cx).await?;
+    let answers = ConfigAnswers::of(args, &directory, new_secrets, cx).await?;
     let text = answers.text();
     let config = load(&file, &text)?;
     if !unchecked {
@@ -175,6 +180,9 @@ async fn make(args: Args, new_key: &mut Option<PathBuf>, cx: &mut Context<'_>) -
     if let Some(look) = answers.sink.look() {
         cx.say(format!("and look at them:\n  {look}"))?;
     }
+    if let (Some(feed), [(channel, _), ..]) = (&answers.feed, &answers.channels[..]) {
+        cx.say(format!("and read them from the feed, while channeld runs:\n  {}", feed.look(channel)))?;
+    }
     Ok(Exit::Done)
 }
 
@@ -194,14 +202,14 @@ impl ConfigAnswers {
     async fn of(
         mut args: Args,
         directory: &Path,
-        new_key: &mut Option<PathBuf>,
+        new_secrets: &mut Vec<PathBuf>,
         cx: &mut Context<'_>,
     ) -> Result<Self, CommandError> {
         let key_file = std::path::absolute(args.api_key_file.take().unwrap_or_else(|| directory.join("api-key")))
             .map_err(CommandError::io("the path of the key file"))?;
         let mut key = None;
         if let Some(file) = &args.demo {
-            let it = announced(file)?;
+            let it = simulated::announced(file)?;
             (key, args.base_url, args.org_id) = (Some(it.api_key), Some(it.base_url), Some(it.org_id));
             (args.valid_signers, args.min_required_signatures) = (it.valid_signers, Some(it.min_required_signatures));
             args.channel = (0..).zip(it.channels).map(|(number, id)| format!("simulated-{number}={id}")).collect();
@@ -237,19 +245,24 @@ impl ConfigAnswers {
         };
         let (signers, required) = (args.valid_signers, args.min_required_signatures);
         if let Some(key) = key.filter(|_| !key_file.exists()) {
-            write_key(&key_file, &key)?;
-            *new_key = Some(key_file.clone());
+            write_secret(&key_file, &key)?;
+            new_secrets.push(key_file.clone());
         }
         let is_installed = directory == Path::new("/etc/channeld");
         let state = if is_installed { "/var/lib/channeld".into() } else { directory.join("state") };
         let (channels, sink) = (Vec::new(), Sink::stdout());
-        let mut answers = Self { base_url, key_file, owner, signers, required, channels, sink, state };
+        let mut answers = Self { base_url, key_file, owner, signers, required, channels, sink, feed: None, state };
         if args.channel.is_empty() {
             answers.ask_channels(&args.file, args.unchecked, cx).await?;
         } else {
             answers.channels = answers.named_channels(&args.channel, &args.file).await?;
         }
         answers.sink = Sink::of(args.sink, args.to, args.to_file, directory)?;
+        answers.feed = Feed::of(args.feed, &answers.sink, directory)?;
+        if let Some(file) = answers.feed.as_ref().and_then(Feed::missing_token) {
+            write_secret(file, &feed::new_token())?;
+            new_secrets.push(file.to_owned());
+        }
         Ok(answers)
     }
 
@@ -329,7 +342,7 @@ impl ConfigAnswers {
     }
 
     fn text(&self) -> String {
-        let Self { owner: (owner_key, owner), signers, required, channels, sink, .. } = self;
+        let Self { owner: (owner_key, owner), signers, required, channels, sink, feed, .. } = self;
         let quoted = |text: &str| toml_edit::Value::from(text).to_string();
         let path = |path: &Path| quoted(&path.display().to_string());
         let mut text = format!(
@@ -358,27 +371,13 @@ api_key_file = {}
             text.extend(["\n[channels.", name, "]\nid = ", &quoted(id), "\nsinks = [\"events\"]\n"]);
             text += "# Used only while no cursor is recorded: \"earliest\", \"latest\", an offset, or a time such as \"7d\".\nstart = \"earliest\"\n";
         }
-        text + "\n[sinks.events]\n" + &sink.lines()
+        let feed = feed.as_ref().map(|feed| feed.text(channels)).unwrap_or_default();
+        text + "\n[sinks.events]\n" + &sink.lines() + &feed
     }
 }
 
-fn write_key(file: &Path, key: &str) -> Result<(), CommandError> {
-    let failed = || CommandError::io(format!("the key could not be written to {}", file.display()));
+fn write_secret(file: &Path, secret: &str) -> Result<(), CommandError> {
+    let failed = || CommandError::io(format!("the secret could not be written to {}", file.display()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed())?;
-    writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed())
-}
-
-fn announced(file: &Path) -> Result<SimulatorAnnouncement, CommandError> {
-    let failed = || CommandError::io(format!("{} could not be read", file.display()));
-    let mut text = String::new();
-    if file == Path::new("-") {
-        io::stdin().lock().read_line(&mut text).map_err(failed())?;
-    } else {
-        text = fs::read_to_string(file).map_err(failed())?;
-    }
-    let line = text.lines().next().unwrap_or_default();
-    serde_json::from_str(line).map_err(|_| {
-        let file = file.display();
-        CommandError::usage(format!("{file} does not begin with the line that `channeld simulate` prints"))
-    })
+    writeln!(file, "{secret}").and_then(|()| file.sync_all()).map_err(failed())
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-use crate::support::{LONGEST_WAIT, programs};
+use crate::support::{Daemon, LONGEST_WAIT, free_address, programs};
 
 /// The exit code, and the text on standard output and standard error.
 async fn init(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -142,9 +142,12 @@ async fn at_a_terminal_it_asks_and_checks_each_channel_at_once() {
     let question = format!("Where events go: file, stdout, webhook, sqlite, postgres, nats{kafka} [file]:");
     terminal.answer(&question, "kafak").await;
     terminal.answer(&format!("kafak is none of these {question}"), "sqlite").await;
+    terminal.answer("from a feed: yes, no [no]:", "perhaps").await;
+    terminal.answer("from a feed: yes, no [no]:", "").await;
     let (code, shown) = terminal.ended().await;
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("channeld.toml is written") && shown.contains("sqlite3 -readonly"), "{shown}");
+    assert!(!shown.contains("curl") && !directory.path().join("feed-token").exists(), "{shown}");
     assert!(!shown.contains(&known.api_key), "{shown}");
     assert_eq!(std::fs::read_to_string(directory.path().join("api-key")).unwrap(), format!("{}\n", known.api_key));
 
@@ -164,6 +167,54 @@ async fn the_configuration_for_a_table_works_and_shows_how_to_query_it() {
     assert!(code == Some(0) && said.contains("select time, type, name, status from events"), "{said}");
     let written = std::fs::read_to_string(directory.path().join("channeld.toml")).unwrap();
     assert!(written.contains("type = \"sqlite\"") && !written.contains("min_confidence"), "{written}");
+}
+
+#[tokio::test]
+async fn a_feed_has_a_secret_token_and_applications_can_read_it() {
+    let (_simulator, directory) = service().await;
+    let at = directory.path();
+    let address = free_address();
+    let feed = format!("--feed={address}");
+    let (code, said) = init(at, &["--demo", "simulated.json", &feed]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let file = at.join("feed-token");
+    let token = std::fs::read_to_string(&file).unwrap().trim().to_owned();
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let url = format!("http://{address}/v1/channels/simulated-0/events?after=0&wait=30s");
+    let command = format!("echo \"Authorization: Bearer $(cat {})\" | curl -H @- '{url}'", file.display());
+    assert!(said.contains(&command) && !said.contains(&token), "{said}");
+    let written = std::fs::read_to_string(at.join("channeld.toml")).unwrap();
+    assert!(written.contains("type = \"sqlite\"") && written.contains("channels = [\"simulated-0\"]"), "{written}");
+
+    let config = at.join("channeld.toml");
+    // Another test can use the default address.
+    let environment = [("CHANNELD_ADMIN__LISTEN", "".into())].into();
+    let mut daemon = Daemon::run_in(&["run"], &config, std::slice::from_ref(&token), &environment);
+    daemon.until("it listens", |_| std::net::TcpStream::connect(address).is_ok()).await;
+    let url = format!("http://{address}");
+    let mut tail = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    tail.args(["tail", "--feed", &url, "--token-file", "feed-token", "--after", "0", "--events", "5"]);
+    let read = tail.arg("--config").arg(&config).current_dir(at).env_clear().output().await.unwrap();
+    let shown = String::from_utf8(read.stdout).unwrap();
+    assert!(shown.lines().count() == 5 && shown.lines().all(|line| line.starts_with("verified ")), "{shown}");
+    daemon.stop().await;
+
+    // An existing token is kept.
+    assert_eq!(init(at, &["--demo", "simulated.json", &feed, "--force"]).await.0, Some(0));
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), token);
+}
+
+#[tokio::test]
+async fn a_feed_that_cannot_work_is_refused_and_leaves_nothing_behind() {
+    let (_simulator, directory) = service().await;
+    for (flags, code, message) in [
+        (vec!["--sink", "file", "--feed"], 64, "a feed reads a table, and file has none: use --sink sqlite"),
+        (vec!["--feed=nowhere"], 78, "feed.listen"),
+    ] {
+        let (ended, said) = init(directory.path(), &[&["--demo", "simulated.json"], &*flags].concat()).await;
+        assert!(ended == Some(code) && said.contains(message), "{said}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the announcement alone");
+    }
 }
 
 #[tokio::test]

@@ -76,6 +76,10 @@ impl Sink {
         Ok(Self { kind, to })
     }
 
+    pub(super) fn kind(&self) -> &str {
+        &self.kind
+    }
+
     /// The keys of the sink, one per line.
     pub(super) fn lines(&self) -> String {
         let quoted = |text: &str| toml_edit::Value::from(text).to_string();

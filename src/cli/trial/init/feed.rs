@@ -1,0 +1,128 @@
+//! The feed: its address, one consumer, and the file with the token of this consumer.
+
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use super::prompt;
+use super::sink::Sink;
+use crate::cli::context::CommandError;
+
+/// The address of the feed, if no other address is given.
+pub(super) const LISTEN: &str = "127.0.0.1:9465";
+
+/// The type of the sink, if a feed is wanted and no type is given.
+pub(super) const SINK: &str = "sqlite";
+
+/// The name of the consumer.
+const CONSUMER: &str = "app";
+
+#[derive(Clone, Debug)]
+pub(super) struct Feed {
+    listen: String,
+    token_file: PathBuf,
+}
+
+/// Checks that a feed can serve the events of a sink of this type.
+pub(super) fn check_sink(kind: &str) -> Result<(), CommandError> {
+    if is_table(kind) {
+        return Ok(());
+    }
+    Err(CommandError::usage(format!("a feed reads a table, and {kind} has none: use --sink sqlite or --sink postgres")))
+}
+
+fn is_table(kind: &str) -> bool {
+    matches!(kind, "sqlite" | "postgres")
+}
+
+/// A token that cannot be guessed: 244 random bits.
+pub(super) fn new_token() -> String {
+    [Uuid::new_v4(), Uuid::new_v4()].map(|random| random.simple().to_string()).concat()
+}
+
+impl Feed {
+    /// The feed at this address. Without an address, asks whether a feed is wanted, if the sink is a table.
+    pub(super) fn of(listen: Option<String>, sink: &Sink, directory: &Path) -> Result<Option<Self>, CommandError> {
+        let listen = match listen {
+            None if is_table(sink.kind()) && is_wanted()? => LISTEN.to_owned(),
+            None => return Ok(None),
+            Some(listen) => listen,
+        };
+        Ok(Some(Self { listen, token_file: directory.join("feed-token") }))
+    }
+
+    /// The file of the token, if it does not exist yet.
+    pub(super) fn missing_token(&self) -> Option<&Path> {
+        Some(&*self.token_file).filter(|file| !file.exists())
+    }
+
+    /// The tables of the configuration. `channels` contains names and ids.
+    pub(super) fn text(&self, channels: &[(String, String)]) -> String {
+        let quoted = |text: &str| toml_edit::Value::from(text).to_string();
+        let names: Vec<_> = channels.iter().map(|(name, _)| quoted(name)).collect();
+        let (listen, file) = (quoted(&self.listen), quoted(&self.token_file.display().to_string()));
+        format!(
+            "\n# Applications read the events over HTTP. `channeld schema feed` describes the calls.\n\
+             [feed]\nlisten = {listen}\nsink = \"events\"\n\n\
+             # An application. Each application has a name, a token and channels of its own.\n\
+             [feed.consumers.{CONSUMER}]\ntoken_file = {file}\nchannels = [{}]\n",
+            names.join(", ")
+        )
+    }
+
+    /// A command that reads the first events of a channel. The token is not among the arguments of a program, because every user
+    /// of the machine can read them.
+    pub(super) fn look(&self, channel: &str) -> String {
+        let path = format!("/v1/channels/{channel}/events?after=0&wait=30s");
+        if let Some(socket) = self.listen.strip_prefix("unix:") {
+            return format!("curl --unix-socket {socket} 'http://feed{path}'");
+        }
+        let (file, listen) = (self.token_file.display(), &self.listen);
+        format!("echo \"Authorization: Bearer $(cat {file})\" | curl -H @- 'http://{listen}{path}'")
+    }
+}
+
+/// Asks until the answer is yes or no. Without a terminal, the answer is no.
+fn is_wanted() -> Result<bool, CommandError> {
+    loop {
+        let answer = prompt::ask_or("Let applications read the events over HTTP, from a feed: yes, no", "no")?;
+        match &*answer.to_lowercase() {
+            "yes" | "y" => return Ok(true),
+            "no" | "n" => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_token_is_another_one() {
+        let (one, other) = (new_token(), new_token());
+        assert_ne!(one, other);
+        assert!(one.len() == 64 && one.bytes().all(|byte| byte.is_ascii_hexdigit()), "{one}");
+    }
+
+    #[test]
+    fn the_token_is_no_argument_of_the_printed_command() {
+        let feed = |listen: &str| Feed { listen: listen.to_owned(), token_file: "/etc/feed-token".into() };
+        let command = feed(LISTEN).look("settlements");
+        let (token, curl) = command.split_once(" | ").unwrap();
+        assert_eq!(token, "echo \"Authorization: Bearer $(cat /etc/feed-token)\"");
+        assert_eq!(curl, "curl -H @- 'http://127.0.0.1:9465/v1/channels/settlements/events?after=0&wait=30s'");
+        let local = feed("unix:/run/channeld/feed.sock").look("settlements");
+        assert!(local.starts_with("curl --unix-socket /run/channeld/feed.sock 'http://feed/v1/"), "{local}");
+    }
+
+    #[test]
+    fn only_a_table_has_a_feed() {
+        for kind in ["sqlite", "postgres"] {
+            assert!(check_sink(kind).is_ok());
+        }
+        for kind in ["file", "stdout", "webhook", "nats", "kafka"] {
+            assert!(check_sink(kind).unwrap_err().to_string().contains("use --sink sqlite"), "{kind}");
+        }
+    }
+}
