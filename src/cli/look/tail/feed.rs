@@ -274,3 +274,6 @@ fn position(object: &RawValue) -> Option<i64> {
     }
     serde_json::from_str(object.get()).ok().map(|Positioned { position }| position)
 }
+
+#[cfg(test)]
+mod tests;

@@ -192,6 +192,8 @@ impl FeedClient {
     fn explained(&self, status: StatusCode, channel: Option<&str>, problem: &Problem) -> FeedFailure {
         let (feed, code, detail) = (&self.address, status.as_u16(), printable(&problem.detail));
         let channel = printable(channel.unwrap_or_default());
+        let may_pass =
+            status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
         match (status, problem.oldest) {
             (StatusCode::UNAUTHORIZED, _) if self.token_file.is_some() => FeedFailure::refused(format!(
                 "{feed} refuses the token ({code}): --token-file must name the token of one of its consumers, as token_file of [feed.consumers.NAME] does"
@@ -203,12 +205,7 @@ impl FeedClient {
                 "the token may not read channel {channel} ({code}): add the channel to its consumer in [feed.consumers.NAME], or use the token of another consumer"
             )),
             (StatusCode::GONE, Some(oldest)) => FeedFailure::Gone { oldest },
-            (StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _) => {
-                FeedFailure::Unavailable(format!("{feed} cannot answer now ({code}): {detail}"))
-            }
-            _ if status.is_server_error() => {
-                FeedFailure::Unavailable(format!("{feed} cannot answer now ({code}): {detail}"))
-            }
+            _ if may_pass => FeedFailure::Unavailable(format!("{feed} cannot answer now ({code}): {detail}")),
             _ => FeedFailure::refused(format!("{feed} refuses the request ({code}): {detail}")),
         }
     }
