@@ -54,6 +54,9 @@ pub trait FeedTable: Send + Sync + 'static {
     /// The cursors of all consumers, in the order of their names.
     async fn consumers(&self) -> Result<Vec<ConsumerState>, FeedError>;
 
+    /// The positions of all channels that have rows or had rows. One request, however many channels there are.
+    async fn channels(&self) -> Result<Vec<ChannelPosition>, FeedError>;
+
     /// Sets a consumer's cursor for an operator, and ends the consumer's lease.
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError>;
 
@@ -156,6 +159,19 @@ pub struct ConsumerState {
     pub through: i64,
     /// The end of the lease. `None` if no lease is valid.
     pub leased_until: Option<Timestamp>,
+    /// When the first row after the cursor was delivered. `None` if there is no row.
+    pub waiting_since: Option<Timestamp>,
+}
+
+/// The positions of one channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelPosition {
+    /// The id of the channel.
+    pub channel: Uuid,
+    /// Its positions.
+    pub position: FeedPosition,
+    /// When the oldest row was delivered. `None` if there is no row.
+    pub oldest_since: Option<Timestamp>,
 }
 
 /// Why a request to the table failed.

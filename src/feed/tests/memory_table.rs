@@ -1,8 +1,9 @@
 //! A table in memory. Leases expire only when a test says so.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +11,9 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::table::{Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased};
+use crate::table::{
+    ChannelPosition, Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased,
+};
 use net::tasks::lock;
 
 pub(crate) struct MemoryTable {
@@ -18,12 +21,19 @@ pub(crate) struct MemoryTable {
     cursors: Mutex<BTreeMap<(String, Uuid), Cursor>>,
     changes: watch::Sender<u64>,
     newest_queries: AtomicUsize,
+    channel_queries: AtomicUsize,
+    is_locked: AtomicBool,
 }
 
 #[derive(Default)]
 struct Channel {
     newest: i64,
-    rows: BTreeMap<i64, Box<str>>,
+    rows: BTreeMap<i64, Row>,
+}
+
+struct Row {
+    record: Box<str>,
+    delivered: Timestamp,
 }
 
 #[derive(Default)]
@@ -36,7 +46,14 @@ struct Cursor {
 impl Default for MemoryTable {
     fn default() -> Self {
         let changes = watch::Sender::new(0);
-        Self { rows: Mutex::default(), cursors: Mutex::default(), changes, newest_queries: AtomicUsize::default() }
+        Self {
+            rows: Mutex::default(),
+            cursors: Mutex::default(),
+            changes,
+            newest_queries: AtomicUsize::default(),
+            channel_queries: AtomicUsize::default(),
+            is_locked: AtomicBool::default(),
+        }
     }
 }
 
@@ -65,7 +82,7 @@ impl MemoryTable {
         let mut channels = lock(&self.rows);
         let channel = channels.entry(channel).or_default();
         channel.newest += 1;
-        channel.rows.insert(channel.newest, record.into());
+        channel.rows.insert(channel.newest, Row { record: record.into(), delivered: Timestamp::now() });
     }
 
     /// Deletes the rows up to this position.
@@ -77,6 +94,22 @@ impl MemoryTable {
     pub(crate) fn expire_leases(&self) {
         lock(&self.cursors).values_mut().for_each(|cursor| cursor.lease = None);
         self.changes.send_modify(|change| *change += 1);
+    }
+
+    /// Sets whether the table answers no more when all channels are read.
+    pub(crate) fn set_locked(&self, is_locked: bool) {
+        self.is_locked.store(is_locked, Ordering::Relaxed);
+    }
+
+    /// How often the positions of all channels were read.
+    pub(crate) fn channel_queries(&self) -> usize {
+        self.channel_queries.load(Ordering::Relaxed)
+    }
+
+    /// When the first row after a position was delivered.
+    fn delivered_after(&self, channel: Uuid, after: i64) -> Option<Timestamp> {
+        let channels = lock(&self.rows);
+        channels.get(&channel)?.rows.range(after + 1..).next().map(|(_, row)| row.delivered)
     }
 
     /// How often the positions of a channel were read.
@@ -101,7 +134,7 @@ impl MemoryTable {
             is_first || bytes <= max_bytes
         };
         let rows = channel.rows.iter().filter(|(position, _)| **position > after);
-        let events = rows.map(|(position, record)| FeedEvent { position: *position, record: record.clone() });
+        let events = rows.map(|(position, row)| FeedEvent { position: *position, record: row.record.clone() });
         let events = events.take(limit).take_while(fits).collect();
         // As in the tables of sinks: if all rows were deleted, the oldest row is the next one.
         let oldest = channel.rows.keys().next().copied().or((channel.newest > 0).then_some(channel.newest + 1));
@@ -171,11 +204,30 @@ impl FeedTable for MemoryTable {
             channel: *channel,
             through: cursor.through,
             leased_until: cursor.lease.is_some().then_some(Timestamp::MAX),
+            waiting_since: self.delivered_after(*channel, cursor.through),
         };
         Ok(lock(&self.cursors).iter().map(state).collect())
     }
 
+    async fn channels(&self) -> Result<Vec<ChannelPosition>, FeedError> {
+        if self.is_locked.load(Ordering::Relaxed) {
+            pending::<()>().await;
+        }
+        self.channel_queries.fetch_add(1, Ordering::Relaxed);
+        let channels: Vec<_> = lock(&self.rows).keys().copied().collect();
+        let position = |channel| ChannelPosition {
+            channel,
+            position: self.read(channel, 0, 0, 0).position(),
+            oldest_since: self.delivered_after(channel, 0),
+        };
+        Ok(channels.into_iter().map(position).collect())
+    }
+
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
+        let newest = self.read(channel, 0, 0, 0).newest;
+        if through > newest {
+            return Err(FeedError::TooHigh { through, newest });
+        }
         let mut cursors = lock(&self.cursors);
         let cursor = cursors.entry((consumer.to_owned(), channel)).or_default();
         (cursor.through, cursor.lease) = (through, None);

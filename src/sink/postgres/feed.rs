@@ -21,11 +21,16 @@ use super::cells::Parameter;
 use super::pool::Pool;
 use crate::SinkError;
 use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, is_within, lease, page};
-use crate::feed::{Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased};
+use crate::feed::{
+    ChannelPosition, Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased,
+};
 use crate::settings::PostgresSettings;
-use crate::table::positions::POSITION;
 use net::Chain;
 use net::postgres::{DatabaseError, OnNotification, OpenConnection, answered};
+
+mod statements;
+
+use statements::FeedStatements;
 
 /// How often the newest positions are compared, in case a notification was lost.
 const POLL: Duration = Duration::from_secs(5);
@@ -40,75 +45,6 @@ struct FeedTables {
     pool: Pool,
     statements: FeedStatements,
     changes: watch::Sender<u64>,
-}
-
-/// `$1` is the consumer and `$2` the channel, except in the statements that read events: there `$1` is the channel.
-struct FeedStatements {
-    position: String,
-    /// Returns the positions of the channel with each event after `$2`, or once without an event.
-    page: String,
-    cursor: String,
-    take: String,
-    /// Moves the cursor to `$4` under the lease `$3`. Returns whether the lease is valid, and whether the cursor was moved.
-    commit: String,
-    /// Sets the cursor to `$3`, and ends the lease.
-    set: String,
-    consumers: String,
-    /// Changes whenever rows become readable.
-    total: String,
-}
-
-impl FeedStatements {
-    fn of(settings: &PostgresSettings) -> Self {
-        let (table, progress) = (settings.quoted(), settings.progress());
-        let consumers = settings.consumers().unwrap_or_default();
-        // The rows above the newest position are not on the server's disk yet.
-        let position = format!(
-            "select (select min({POSITION}) from {table} where channel_id = $1 and {POSITION} > 0) as oldest, \
-             coalesce((select max({POSITION}) from {progress} where channel_id = $1), 0) as newest"
-        );
-        let of = "c.consumer = $1 and c.channel_id = $2";
-        let ended = "lease = null, leased_until = null, leased_through = null";
-        Self {
-            page: format!(
-                "with channel as ({position}), \
-                 event as (select {POSITION}, record, \
-                 sum(octet_length(record)) over (order by {POSITION}) - octet_length(record) as bytes_before \
-                 from (select {POSITION}, record from {table} where channel_id = $1 and {POSITION} > $2 \
-                 and {POSITION} <= (select newest from channel) order by {POSITION} limit $3) as next) \
-                 select channel.oldest, channel.newest, event.{POSITION}, event.record from channel \
-                 left join event on event.bytes_before < $4 order by event.{POSITION}"
-            ),
-            position,
-            cursor: format!(
-                "select c.through, coalesce(c.leased_until > clock_timestamp(), false) from {consumers} as c where {of}"
-            ),
-            take: format!(
-                "insert into {consumers} as c (consumer, channel_id, through, lease, leased_until, leased_through) \
-                 values ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 millisecond', $6) \
-                 on conflict (consumer, channel_id) do update set lease = excluded.lease, \
-                 leased_until = excluded.leased_until, leased_through = excluded.leased_through \
-                 where c.through = excluded.through \
-                 and coalesce(c.leased_until <= clock_timestamp(), true) returning 1"
-            ),
-            commit: format!(
-                "with held as (select c.through, c.leased_through from {consumers} as c \
-                 where {of} and c.lease = $3 and c.leased_until > clock_timestamp() for no key update), \
-                 moved as (update {consumers} as c set through = $4, {ended} from held \
-                 where {of} and $4 > held.through and $4 <= held.leased_through returning 1) \
-                 select exists (select from held), exists (select from moved)"
-            ),
-            set: format!(
-                "insert into {consumers} (consumer, channel_id, through) values ($1, $2, $3) \
-                 on conflict (consumer, channel_id) do update set through = excluded.through, {ended}"
-            ),
-            consumers: format!(
-                "select consumer, channel_id, through, (extract(epoch from leased_until) * 1000000)::bigint, \
-                 coalesce(leased_until > clock_timestamp(), false) from {consumers} order by consumer, channel_id"
-            ),
-            total: format!("select coalesce(sum({POSITION}), 0)::bigint from {progress}"),
-        }
-    }
 }
 
 impl PostgresFeed {
@@ -257,12 +193,24 @@ impl FeedTable for PostgresFeed {
 
     async fn consumers(&self) -> Result<Vec<ConsumerState>, FeedError> {
         let rows = self.query(&self.tables.statements.consumers, &[]).await?;
-        let state = |row: &Row| {
-            let until = row.get::<_, Option<i64>>(3).filter(|_| row.get(4));
-            let leased_until = until.and_then(|until| Timestamp::from_microsecond(until).ok());
-            ConsumerState { consumer: row.get(0), channel: row.get(1), through: row.get(2), leased_until }
+        let state = |row: &Row| ConsumerState {
+            consumer: row.get(0),
+            channel: row.get(1),
+            through: row.get(2),
+            leased_until: time(row, 3).filter(|_| row.get(4)),
+            waiting_since: time(row, 5),
         };
         Ok(rows.iter().map(state).collect())
+    }
+
+    async fn channels(&self) -> Result<Vec<ChannelPosition>, FeedError> {
+        let rows = self.query(&self.tables.statements.channels, &[]).await?;
+        let channel = |row: &Row| ChannelPosition {
+            channel: row.get(0),
+            position: FeedPosition::of(row.get(2), row.get::<_, Option<i64>>(1).unwrap_or_default()),
+            oldest_since: time(row, 3),
+        };
+        Ok(rows.iter().map(channel).collect())
     }
 
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
@@ -282,4 +230,8 @@ impl FeedTable for PostgresFeed {
 
 fn position(row: &Row) -> FeedPosition {
     FeedPosition::of(row.get(0), row.get(1))
+}
+
+fn time(row: &Row, column: usize) -> Option<Timestamp> {
+    row.get::<_, Option<i64>>(column).and_then(|time| Timestamp::from_microsecond(time).ok())
 }

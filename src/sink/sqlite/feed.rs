@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -17,16 +16,17 @@ use super::database::BUSY;
 use super::error::SqliteError;
 use super::schema::columns;
 use super::{SqliteSettings, Writing, files};
-use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, is_within, lease, page};
-use crate::feed::{Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased};
+use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, lease};
+use crate::feed::{ChannelPosition, Committed, ConsumerState, FeedError, FeedPage, FeedPosition, FeedTable, Leased};
 use crate::system::{Identity, identity_at};
 use crate::table::positions::{POSITION, consumers};
-use crate::table::{progress, quoted};
+use crate::table::progress;
 use crate::{SinkError, blocking};
 use net::tasks::lock;
 
-/// The time of the database, in the form in which the table of consumers stores times. They sort as texts.
-const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
+mod statements;
+
+use statements::{FeedStatements, channel_position, state};
 
 pub(super) struct SqliteFeed {
     settings: Arc<SqliteSettings>,
@@ -47,85 +47,6 @@ struct OpenReader {
     connection: Connection,
     /// The file that was opened.
     identity: Option<Identity>,
-}
-
-/// `?1` is the consumer and `?2` the channel, except in the statements that read events: there `?1` is the channel.
-struct FeedStatements {
-    newest: String,
-    oldest: String,
-    events: String,
-    cursor: String,
-    take: String,
-    /// The cursor and the last leased position of the valid lease `?3`.
-    held: String,
-    /// Sets the cursor to `?3`, and ends the lease.
-    set: String,
-    consumers: String,
-}
-
-impl FeedStatements {
-    fn of(settings: &SqliteSettings) -> Self {
-        let (table, progress) = (quoted(&settings.table), quoted(&progress(&settings.table)));
-        let consumers = quoted(&consumers(&settings.table));
-        let of = "consumer = ?1 and channel_id = ?2";
-        Self {
-            newest: format!("select ifnull(max({POSITION}), 0) from {progress} where channel_id = ?1"),
-            oldest: format!("select min({POSITION}) from {table} where channel_id = ?1 and {POSITION} > 0"),
-            events: format!(
-                "select {POSITION}, record from {table} \
-                 where channel_id = ?1 and {POSITION} > ?2 and {POSITION} <= ?3 order by {POSITION} limit ?4"
-            ),
-            cursor: format!("select through, ifnull(leased_until > {NOW}, 0) from {consumers} where {of}"),
-            take: format!(
-                "insert into {consumers} as c (consumer, channel_id, through, lease, leased_until, leased_through) \
-                 values (?1, ?2, ?3, ?4, strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?5), ?6) \
-                 on conflict (consumer, channel_id) do update set lease = excluded.lease, \
-                 leased_until = excluded.leased_until, leased_through = excluded.leased_through \
-                 where c.through = excluded.through and ifnull(c.leased_until <= {NOW}, 1)"
-            ),
-            held: format!(
-                "select through, leased_through from {consumers} where {of} and lease = ?3 and leased_until > {NOW}"
-            ),
-            set: format!(
-                "insert into {consumers} (consumer, channel_id, through) values (?1, ?2, ?3) \
-                 on conflict (consumer, channel_id) do update set through = excluded.through, lease = null, \
-                 leased_until = null, leased_through = null"
-            ),
-            consumers: format!(
-                "select consumer, channel_id, through, case when leased_until > {NOW} then leased_until end \
-                 from {consumers} order by consumer, channel_id"
-            ),
-        }
-    }
-
-    fn position(&self, connection: &Connection, channel: &str) -> rusqlite::Result<FeedPosition> {
-        let newest = connection.prepare(&self.newest)?.query_row([channel], |row| row.get(0))?;
-        let oldest = connection.prepare(&self.oldest)?.query_row([channel], |row| row.get(0))?;
-        Ok(FeedPosition::of(oldest, newest))
-    }
-
-    fn page(
-        &self,
-        connection: &Connection,
-        channel: &str,
-        after: i64,
-        limit: usize,
-        max_bytes: usize,
-    ) -> rusqlite::Result<FeedPage> {
-        let position = self.position(connection, channel)?;
-        let mut select = connection.prepare(&self.events)?;
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let mut rows = select.query(params![channel, after, position.newest, limit])?;
-        let (mut events, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = rows.next()? {
-            let record = row.get_ref(1)?.as_str()?;
-            if !is_within(&events, &mut bytes, record, max_bytes) {
-                break;
-            }
-            events.push(FeedEvent { position: row.get(0)?, record: record.into() });
-        }
-        Ok(page(events, position))
-    }
 }
 
 impl FeedReader {
@@ -302,6 +223,15 @@ impl FeedTable for SqliteFeed {
         Ok(states.await?.into_iter().flatten().collect())
     }
 
+    async fn channels(&self) -> Result<Vec<ChannelPosition>, FeedError> {
+        let channels = self.read(|statements, connection| {
+            let mut select = connection.prepare(&statements.channels)?;
+            let rows = select.query_map([], channel_position)?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        });
+        Ok(channels.await?.into_iter().flatten().collect())
+    }
+
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
         let newest = FeedTable::newest(self, channel).await?.newest;
         if through > newest {
@@ -313,12 +243,4 @@ impl FeedTable for SqliteFeed {
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
     }
-}
-
-/// A row of the table of consumers. `None` if its channel is not an id.
-fn state(row: &Row<'_>) -> rusqlite::Result<Option<ConsumerState>> {
-    let Ok(channel) = Uuid::try_parse(row.get_ref(1)?.as_str()?) else { return Ok(None) };
-    let leased_until = row.get_ref(3)?.as_str_or_null()?.and_then(|time| time.parse::<Timestamp>().ok());
-    let consumer = row.get(0)?;
-    Ok(Some(ConsumerState { consumer, channel, through: row.get(2)?, leased_until }))
 }

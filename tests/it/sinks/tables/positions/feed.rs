@@ -310,11 +310,25 @@ async fn consumers_of_two_instances_never_have_the_same_lease() {
     let states = feeds[0].consumers().await.unwrap();
     let found: Vec<_> = states.iter().map(|of| (&*of.consumer, of.through, of.leased_until.is_some())).collect();
     assert_eq!(found, [("ledger", 4, false), ("other", 0, true)]);
+    let since: Vec<_> = states.iter().map(|of| of.waiting_since.expect("events wait")).collect();
+    let now = jiff::Timestamp::now();
+    assert!(since.iter().all(|since| now.duration_since(*since).as_secs().abs() <= 60), "{since:?}");
+    let channels = async || {
+        let channels = feeds[0].channels().await.unwrap();
+        channels
+            .iter()
+            .map(|of| (of.position.oldest, of.position.newest, of.oldest_since.is_some()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(channels().await, [(Some(1), 7, true)]);
 
     database.psql("delete from events where position < 6");
+    assert_eq!(channels().await, [(Some(6), 7, true)]);
     assert_eq!(lease(&feeds[0], "ledger", VALID).await, Leased::Gone { oldest: 6 });
     feeds[0].set_cursor("ledger", lane().channel.id.0, 5).await.unwrap();
     assert_eq!(leased(lease(&feeds[0], "ledger", VALID).await).1, [6, 7]);
+    database.psql("delete from events");
+    assert_eq!(channels().await, [(Some(8), 7, false)], "the next row will be the oldest");
 }
 
 #[tokio::test]

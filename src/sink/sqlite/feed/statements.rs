@@ -1,0 +1,122 @@
+//! The statements of the feed, and the values of their rows.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, params};
+use uuid::Uuid;
+
+use super::super::SqliteSettings;
+use crate::feed::lease::{is_within, page};
+use crate::feed::{ChannelPosition, ConsumerState, FeedEvent, FeedPage, FeedPosition};
+use crate::table::positions::{POSITION, consumers};
+use crate::table::{progress, quoted};
+
+/// The time of the database, in the form in which the table of consumers stores times. They sort as texts.
+const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
+
+/// `?1` is the consumer and `?2` the channel, except in the statements that read events: there `?1` is the channel.
+pub(super) struct FeedStatements {
+    pub(super) newest: String,
+    pub(super) oldest: String,
+    pub(super) events: String,
+    pub(super) cursor: String,
+    pub(super) take: String,
+    /// The cursor and the last leased position of the valid lease `?3`.
+    pub(super) held: String,
+    /// Sets the cursor to `?3`, and ends the lease.
+    pub(super) set: String,
+    pub(super) consumers: String,
+    pub(super) channels: String,
+}
+
+impl FeedStatements {
+    pub(super) fn of(settings: &SqliteSettings) -> Self {
+        let (table, progress) = (quoted(&settings.table), quoted(&progress(&settings.table)));
+        let consumers = quoted(&consumers(&settings.table));
+        let of = "consumer = ?1 and channel_id = ?2";
+        Self {
+            newest: format!("select ifnull(max({POSITION}), 0) from {progress} where channel_id = ?1"),
+            oldest: format!("select min({POSITION}) from {table} where channel_id = ?1 and {POSITION} > 0"),
+            events: format!(
+                "select {POSITION}, record from {table} \
+                 where channel_id = ?1 and {POSITION} > ?2 and {POSITION} <= ?3 order by {POSITION} limit ?4"
+            ),
+            cursor: format!("select through, ifnull(leased_until > {NOW}, 0) from {consumers} where {of}"),
+            take: format!(
+                "insert into {consumers} as c (consumer, channel_id, through, lease, leased_until, leased_through) \
+                 values (?1, ?2, ?3, ?4, strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?5), ?6) \
+                 on conflict (consumer, channel_id) do update set lease = excluded.lease, \
+                 leased_until = excluded.leased_until, leased_through = excluded.leased_through \
+                 where c.through = excluded.through and ifnull(c.leased_until <= {NOW}, 1)"
+            ),
+            held: format!(
+                "select through, leased_through from {consumers} where {of} and lease = ?3 and leased_until > {NOW}"
+            ),
+            set: format!(
+                "insert into {consumers} (consumer, channel_id, through) values (?1, ?2, ?3) \
+                 on conflict (consumer, channel_id) do update set through = excluded.through, lease = null, \
+                 leased_until = null, leased_through = null"
+            ),
+            consumers: format!(
+                "select consumer, channel_id, through, case when leased_until > {NOW} then leased_until end, \
+                 (select delivered from {table} as e where e.channel_id = c.channel_id and e.{POSITION} > c.through \
+                 and e.{POSITION} > 0 order by e.{POSITION} limit 1) \
+                 from {consumers} as c order by consumer, channel_id"
+            ),
+            channels: format!(
+                "select p.channel_id, max(p.{POSITION}), \
+                 (select min(e.{POSITION}) from {table} as e where e.channel_id = p.channel_id and e.{POSITION} > 0), \
+                 (select delivered from {table} as e where e.channel_id = p.channel_id and e.{POSITION} > 0 \
+                 order by e.{POSITION} limit 1) from {progress} as p group by p.channel_id"
+            ),
+        }
+    }
+
+    pub(super) fn position(&self, connection: &Connection, channel: &str) -> rusqlite::Result<FeedPosition> {
+        let newest = connection.prepare(&self.newest)?.query_row([channel], |row| row.get(0))?;
+        let oldest = connection.prepare(&self.oldest)?.query_row([channel], |row| row.get(0))?;
+        Ok(FeedPosition::of(oldest, newest))
+    }
+
+    pub(super) fn page(
+        &self,
+        connection: &Connection,
+        channel: &str,
+        after: i64,
+        limit: usize,
+        max_bytes: usize,
+    ) -> rusqlite::Result<FeedPage> {
+        let position = self.position(connection, channel)?;
+        let mut select = connection.prepare(&self.events)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut rows = select.query(params![channel, after, position.newest, limit])?;
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.next()? {
+            let record = row.get_ref(1)?.as_str()?;
+            if !is_within(&events, &mut bytes, record, max_bytes) {
+                break;
+            }
+            events.push(FeedEvent { position: row.get(0)?, record: record.into() });
+        }
+        Ok(page(events, position))
+    }
+}
+
+/// A row of the table of consumers. `None` if its channel is not an id.
+pub(super) fn state(row: &Row<'_>) -> rusqlite::Result<Option<ConsumerState>> {
+    let Ok(channel) = Uuid::try_parse(row.get_ref(1)?.as_str()?) else { return Ok(None) };
+    let (consumer, through) = (row.get(0)?, row.get(2)?);
+    let (leased_until, waiting_since) = (time(row, 3)?, time(row, 4)?);
+    Ok(Some(ConsumerState { consumer, channel, through, leased_until, waiting_since }))
+}
+
+/// The positions of a channel. `None` if the channel is not an id.
+pub(super) fn channel_position(row: &Row<'_>) -> rusqlite::Result<Option<ChannelPosition>> {
+    let Ok(channel) = Uuid::try_parse(row.get_ref(0)?.as_str()?) else { return Ok(None) };
+    let newest = row.get::<_, Option<i64>>(1)?.unwrap_or_default();
+    let (position, oldest_since) = (FeedPosition::of(row.get(2)?, newest), time(row, 3)?);
+    Ok(Some(ChannelPosition { channel, position, oldest_since }))
+}
+
+fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get_ref(column)?.as_str_or_null()?.and_then(|time| time.parse().ok()))
+}
