@@ -99,8 +99,12 @@ pub(crate) async fn run(
         })
     });
     let _admin = admin.transpose()?;
-    let feed = FeedService::start(config, &daemon.sinks).await?;
-    daemon.feed = feed.as_ref().map(|feed| feed.served.clone());
+    let feed = FeedService::start(config, &daemon.sinks, &sources.metrics).await?;
+    if let Some(feed) = &feed {
+        daemon.feed = Some(feed.served.clone());
+        let operators = Some(feed.operators.clone());
+        daemon.operations.send_modify(|now| *now = Arc::new(Operations { feed: operators, ..(**now).clone() }));
+    }
     let (stop, last_answers) = (daemon.stop.clone(), feed.as_ref().map(FeedService::last_answers));
     let mut serving_feed = pin!(assembly::serve_feed(feed, stop.clone()));
     let state_path = config.state.path.clone();

@@ -40,7 +40,7 @@
 //! | [`cluster`] | which channels this instance runs, if several instances share them | ledger, proof, net, telemetry |
 //! | [`sink`] | the trait, and one file or folder for each sink | proof, net, record, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, sink and their dependencies |
-//! | [`operator`] | the view and the requests of an operator, as one typed API. The control socket serves the whole API, and TCP serves only the half that reads. Modules: `operations`, `report`, `serve`, `liveness`, `runbook` | api, channel, cluster and their dependencies |
+//! | [`operator`] | the view and the requests of an operator, as one typed API. The control socket serves the whole API, and TCP serves only the half that reads. Modules: `operations`, `report`, `feed`, `serve`, `liveness`, `runbook` | api, channel, cluster and their dependencies |
 //! | [`feed`] | applications read the events of a table over HTTP: long poll, server-sent events, leases and commits | operator, sink and their dependencies |
 //! | [`console`] | events, their proofs and the daemon, in a browser | api, operator, sink and their dependencies |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | proof |

@@ -206,7 +206,9 @@ impl From<Refusal> for CommandError {
         let exit = match refusal {
             Refusal::Usage(_) => Exit::Usage,
             Refusal::Config(_) => Exit::Config,
-            Refusal::Failed(_) | Refusal::Unreadable(_) | Refusal::Elsewhere { .. } => Exit::Failed,
+            Refusal::Failed(_) | Refusal::NotFound(_) | Refusal::Unreadable(_) | Refusal::Elsewhere { .. } => {
+                Exit::Failed
+            }
         };
         Self(exit, refusal.to_string())
     }

@@ -104,6 +104,7 @@ impl Operator {
             daemon: None,
             api_keys: Vec::new(),
             discovery: None,
+            feed: None,
             rejected_config: None,
             cluster,
             channels: configured(&self.config.channels).into(),

@@ -95,6 +95,7 @@ pub(crate) fn operations(
         daemon: Some((process, reloads)),
         api_keys: api_keys(config, clients),
         discovery: Some(discovery),
+        feed: None,
         rejected_config: None,
         cluster,
         channels: config.channels.iter().map(config::Channel::for_operator).collect(),

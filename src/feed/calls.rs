@@ -12,6 +12,7 @@ use axum::{Extension, Json, Router};
 use serde_json::json;
 use tracing::warn;
 
+use operator::feed::FeedCall;
 use operator::server::Peer;
 
 pub(crate) mod answer;
@@ -43,11 +44,26 @@ pub(crate) fn router(state: Arc<FeedState>) -> Router {
 
 /// Admits requests with a valid token while their number is within the limits.
 async fn admit(State(state): State<Arc<FeedState>>, request: Request, next: Next) -> Response {
+    let call = call_of(request.uri().path());
     let mut response = admitted(&state, request, next).await.unwrap_or_else(IntoResponse::into_response);
+    state.operators.answered(call, response.status());
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// The call to which a path belongs.
+fn call_of(path: &str) -> FeedCall {
+    let segments: Vec<_> = path.split('/').skip(1).take(6).collect();
+    match *segments {
+        ["v1", "channels"] => FeedCall::Channels,
+        ["v1", "channels", _, "events"] => FeedCall::Events,
+        ["v1", "channels", _, "stream"] => FeedCall::Stream,
+        ["v1", "consumers", _, _, "lease"] => FeedCall::Lease,
+        ["v1", "consumers", _, _, "commit"] => FeedCall::Commit,
+        _ => FeedCall::Other,
+    }
 }
 
 async fn admitted(state: &Arc<FeedState>, mut request: Request, next: Next) -> Result<Response, Problem> {
@@ -93,4 +109,27 @@ async fn channels(
         channels.push(json!({ "name": &*channel.name, "id": channel.id.to_string(), "position": position.newest }));
     }
     Ok(Json(json!({ "channels": channels })).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_path_counts_as_one_call() {
+        for (path, call) in [
+            ("/v1/channels", FeedCall::Channels),
+            ("/v1/channels/a/events", FeedCall::Events),
+            ("/v1/channels/a/stream", FeedCall::Stream),
+            ("/v1/consumers/a/b/lease", FeedCall::Lease),
+            ("/v1/consumers/a/b/commit", FeedCall::Commit),
+            ("/", FeedCall::Other),
+            ("/v1/channels/", FeedCall::Other),
+            ("/v1/channels/a/b/events", FeedCall::Other),
+            ("/v1/consumers/a/b/commit/", FeedCall::Other),
+            ("//////////", FeedCall::Other),
+        ] {
+            assert_eq!(call_of(path), call, "{path}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //!             TCP, TLS,     │
 //!             Unix socket   └─────► state     settings, limits, waiting requests
 //!                                     └────► table    of a `sqlite` or `postgres` sink
+//! operator ──────────► operators ────────────┘    consumers, and their cursors
 //! ```
 //!
 //! A client either keeps its position itself (`events`, `stream`), or the feed keeps the cursor of a named consumer (`lease`,
@@ -28,6 +29,7 @@
 mod access;
 mod calls;
 mod listener;
+mod operators;
 mod problem;
 mod settings;
 mod state;
@@ -35,7 +37,7 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
-pub use listener::{FeedListener, serve};
+pub use listener::{FeedListener, Operators, serve};
 pub use settings::{Consumer, FeedChannel, FeedSettings, Listen, TokenHash};
 pub use state::Served;
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -24,14 +24,15 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
 use net::http::Identity;
+use operator::feed::{ConsumerRequest, FeedHandle};
 use operator::server::{self, Bounds};
 
 mod stream;
 
-use crate::calls;
 use crate::settings::Listen;
 use crate::state::limits::AnswerMemory;
 use crate::state::{FeedState, Served};
+use crate::{calls, operators};
 
 use stream::ClientStream;
 
@@ -110,7 +111,7 @@ impl FeedListener {
     }
 
     /// The address for the log. With port 0, the system has chosen the port.
-    fn shown(&self) -> Option<String> {
+    pub fn shown(&self) -> Option<String> {
         match &self.socket {
             Socket::Tcp(_) => self.address().map(|address| address.to_string()),
             Socket::Unix(_) => self.file.as_ref().map(|SocketFile(path)| format!("unix:{}", path.display())),
@@ -143,6 +144,9 @@ fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     operator::bind_private(path, &directory.join(CLOSED))
 }
 
+/// The operators of the feed: where requests are counted and consumers are reported, and the queue of their requests.
+pub type Operators = (FeedHandle, mpsc::Receiver<ConsumerRequest>);
+
 /// Serves the events of a table until it is dropped. `memory` is the limit for the events of all answers, in bytes. Another table and
 /// new settings are used from the next request on. After `stop` was canceled, requests do not wait any more, and new requests are refused.
 ///
@@ -153,9 +157,10 @@ pub async fn serve(
     listener: FeedListener,
     memory: usize,
     served: watch::Receiver<Arc<Served>>,
+    operators: Operators,
     stop: CancellationToken,
 ) -> Infallible {
-    serve_within(BOUNDS, listener, memory, served, stop).await
+    serve_within(BOUNDS, listener, memory, served, operators, stop).await
 }
 
 pub(crate) async fn serve_within(
@@ -163,6 +168,7 @@ pub(crate) async fn serve_within(
     listener: FeedListener,
     memory: usize,
     served: watch::Receiver<Arc<Served>>,
+    (operators, queue): Operators,
     stop: CancellationToken,
 ) -> Infallible {
     let state = FeedState {
@@ -172,11 +178,15 @@ pub(crate) async fn serve_within(
         most_requests: bounds.clients_now().saturating_sub(REFUSED_CLIENTS).max(1),
         stop,
         is_local: matches!(listener.socket, Socket::Unix(_)),
+        operators: operators.clone(),
     };
     info!(address = listener.shown(), "the feed is served");
-    let mut tls = Tls { served, identity: None, acceptor: None };
+    let mut tls = Tls { served: served.clone(), identity: None, acceptor: None };
     let accept = async || listener.accept(&mut tls).await;
-    server::serve(accept, calls::router(Arc::new(state)), bounds).await
+    tokio::select! {
+        never = server::serve(accept, calls::router(Arc::new(state)), bounds) => never,
+        never = operators::answer(served, &operators, queue) => never,
+    }
 }
 
 /// The TLS settings in force.

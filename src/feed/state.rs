@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use net::Chain;
+use operator::feed::FeedHandle;
 
 use crate::access::Visitor;
 use crate::problem::Problem;
@@ -27,7 +28,7 @@ use limits::{AnswerMemory, Requests, ReservedMemory};
 use positions::Positions;
 
 /// How long a request can wait for the table, or for memory.
-const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The table that is served, and the settings. A reload can replace both while the feed serves.
 pub struct Served {
@@ -60,12 +61,23 @@ pub(crate) struct FeedState {
     pub(crate) stop: CancellationToken,
     /// Whether clients connect to a Unix socket.
     pub(crate) is_local: bool,
+    /// Where requests are counted for operators.
+    pub(crate) operators: FeedHandle,
 }
 
 impl FeedState {
     /// The table and the settings in force.
     pub(crate) fn served(&self) -> Arc<Served> {
         self.served.borrow().clone()
+    }
+
+    /// Logs and counts that the client misses events, if this is the problem.
+    pub(crate) fn note(&self, request: &PageRequest, problem: &Problem) {
+        if let Some(oldest) = problem.oldest() {
+            let (channel, after) = (&*request.channel.name, request.after);
+            warn!(channel, after, oldest, "a client of the feed reads at a position whose events were deleted");
+            self.operators.gone(channel);
+        }
     }
 
     /// Begins to watch for changes. A change after this call is not missed.
@@ -145,6 +157,7 @@ impl FeedState {
     /// Waits for a change of the table. Returns false at the deadline, when the daemon stops, and after a reload: the caller then
     /// checks the access of its client.
     pub(crate) async fn changed(&self, changes: &mut Changes, deadline: Instant) -> bool {
+        let _waiting = self.operators.begin_wait();
         tokio::select! {
             biased;
             () = self.stop.cancelled() => false,
@@ -179,16 +192,6 @@ pub(crate) struct PageRequest {
     pub(crate) after: i64,
     pub(crate) limit: usize,
     pub(crate) max_bytes: usize,
-}
-
-impl PageRequest {
-    /// Logs that the client misses events, if this is the problem.
-    pub(crate) fn note(&self, problem: &Problem) {
-        if let Some(oldest) = problem.oldest() {
-            let (channel, after) = (&*self.channel.name, self.after);
-            warn!(channel, after, oldest, "a client of the feed reads at a position whose events were deleted");
-        }
-    }
 }
 
 /// Events, with the memory that they use.

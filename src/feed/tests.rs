@@ -5,6 +5,7 @@ mod consumers;
 mod description;
 mod limits;
 pub(crate) mod memory_table;
+mod operators;
 mod streams;
 mod support;
 mod tls;

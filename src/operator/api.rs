@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::report::feed::FeedConsumer;
 use api::Filter;
 use channel::{LateDelivery, Sample};
 use ledger::store::shared::InstanceId;
@@ -322,6 +323,23 @@ pub struct SetCursors {
     pub apply: bool,
 }
 
+/// Requests the cursor, the lag and the lease of each consumer of the feed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ListConsumers {}
+
+// Sets the cursor of a consumer of the feed, and ends its lease. The path of the request contains the consumer and the channel. This
+// is not a doc comment, because a doc comment would become the help of the subcommand.
+#[derive(Debug, Serialize, Deserialize, Args)]
+pub struct SetConsumerCursor {
+    /// The name of the consumer in the configuration.
+    pub consumer: String,
+    /// The channel: its name in the configuration, or its UUID.
+    pub channel: String,
+    /// The new cursor: the position of the last event that counts as processed. The consumer receives the events above it next.
+    #[arg(value_name = "POSITION", allow_negative_numbers = true)]
+    pub through: i64,
+}
+
 /// Why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
@@ -329,6 +347,9 @@ pub enum Refusal {
     /// The request is wrong. The text describes the problem and a correct request. Status 400.
     #[error("{0}")]
     Usage(String),
+    /// The daemon has no such part. Status 404.
+    #[error("{0}")]
+    NotFound(String),
     /// The configuration is invalid. The text lists every problem. Status 422.
     #[error("{0}")]
     Config(String),
@@ -488,4 +509,21 @@ pub struct CursorMove {
     pub repeated: u64,
     /// How many offsets are skipped. At most this many events never reach this sink.
     pub passed_over: u64,
+}
+
+/// The consumers of the feed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ConsumerList {
+    /// One entry for each channel that a consumer may read.
+    pub consumers: Vec<FeedConsumer>,
+}
+
+/// The cursor of a consumer that was set.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ConsumerCursorMove {
+    pub consumer: String,
+    pub channel: String,
+    /// The cursor before the change.
+    pub from: i64,
+    pub to: i64,
 }

@@ -12,7 +12,7 @@
 //! * **Through the lease.** A request changes a channel in the same way as the channel's owner does. If no task of this
 //!   process owns the channel, the process takes the channel's lease until the request is done.
 //! * **Quarantined events and dead letters are removed only at an operator's request,** and each change is logged.
-//! * **Cursors are set only while their channel does not run.**
+//! * **Cursors of sinks are set only while their channel does not run.** Cursors of the feed's consumers are set by the feed.
 //!
 //! # Cancellation
 //!
@@ -24,6 +24,7 @@
 #[expect(missing_docs, reason = "the module says once what its members mean")]
 pub mod api;
 mod configured;
+pub mod feed;
 mod operations;
 mod report;
 mod request;

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use crate::api::{ChannelEntry, DeadLetter, GetAccounts, GetJourney, Journey, Refusal};
 use crate::configured::{ConfiguredChannel, by_id, find};
+use crate::feed::FeedHandle;
 use crate::report::api_keys::ApiKeys;
 use crate::report::discovery::Discovery;
 use crate::report::rejected_config::RejectedConfig;
@@ -24,6 +25,7 @@ use proof::event::ChannelId;
 use record::ChannelRef;
 
 pub(crate) mod changes;
+mod consumers;
 mod control;
 mod cursors;
 mod dead_letters;
@@ -69,6 +71,8 @@ pub struct Operations {
     pub api_keys: Vec<ApiKeys>,
     /// The last answer to the request for the service's list of channels. `None` if no daemon runs.
     pub discovery: Option<watch::Receiver<Discovery>>,
+    /// The feed of the daemon. `None` without a feed.
+    pub feed: Option<FeedHandle>,
     /// Why the configuration that was read last was rejected. `None` if it is in force.
     pub rejected_config: Option<RejectedConfig>,
     /// The instances that share the channels. `None` with one instance.

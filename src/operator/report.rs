@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
 use crate::api::GetStatus;
+use crate::feed::FeedHandle;
 use crate::operations::Process;
 use crate::request::ask_others;
 use crate::{ConfiguredChannel, Operations, Refusal};
@@ -20,6 +21,7 @@ use record::ChannelRef;
 pub(crate) mod api_keys;
 mod condition;
 pub(crate) mod discovery;
+pub(crate) mod feed;
 pub(crate) mod instances;
 pub(crate) mod not_ready;
 mod reasons;
@@ -27,6 +29,7 @@ pub(crate) mod rejected_config;
 mod shared_proofs;
 
 use api_keys::{ApiKeyStatus, ApiKeys};
+use feed::FeedStatus;
 use instances::{InstanceStatus, instances};
 use not_ready::{NotReady, NotReadyKind};
 use rejected_config::RejectedConfig;
@@ -74,6 +77,9 @@ pub struct Report {
     /// The memory that pages, events in progress and queues use, as `limits.memory` counts it.
     #[serde(default)]
     pub memory_bytes: usize,
+    /// The feed of this instance. `None` without a feed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feed: Option<FeedStatus>,
     /// The instances that share the channels. Empty if the state belongs to one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<InstanceStatus>,
@@ -99,6 +105,10 @@ enum FoundLedger {
 impl Operations {
     /// Returns the status of all instances. If `here` is set, returns only the status of this instance.
     pub(crate) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
+        if let Some(feed) = self.feed.as_ref().filter(|_| !request.here) {
+            // If the table does not answer, the report contains the consumers as they were read before.
+            feed.refresh().await;
+        }
         let mut report = self.report().await?;
         if let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) {
             for (name, answer) in ask_others(peers, &GetStatus { here: true }).await {
@@ -192,6 +202,8 @@ impl Operations {
         report.warnings = self.api_keys.iter().flat_map(|keys| keys.warnings(Timestamp::now())).collect();
         let discovery = self.discovery.as_ref().and_then(|discovery| discovery.borrow().warning());
         report.warnings.extend(discovery);
+        report.feed = self.feed.as_ref().map(FeedHandle::status);
+        report.warnings.extend(report.feed.as_ref().and_then(FeedStatus::warning));
         let mut of_process: Vec<_> = self.rejected_config.iter().map(RejectedConfig::reason).collect();
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
             report.instances = instances(&seen, peers.membership.me(), &self.channels);

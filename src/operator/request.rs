@@ -1,11 +1,13 @@
 //! The requests of the operator API: their encoding in HTTP, and how they are sent to other instances.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{self, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -39,7 +41,7 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// GET if the request changes nothing, otherwise POST.
     const METHOD: Method;
 
-    /// The path of the request.
+    /// The path of the request. A POST request can name members in braces. These members are in the path instead of the body.
     const PATH: &'static str;
 
     /// Carries out the request. After [`Refusal::Failed`], something may have been changed, for example if a write of the
@@ -49,13 +51,44 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
 
 /// Encodes a request as the method, path and body of an HTTP request.
 pub(crate) fn asked<R: Request>(request: &R) -> ForwardedRequest {
-    let (path, body) = if R::METHOD == Method::POST {
+    let (path, body) = if R::METHOD == Method::POST && R::PATH.contains('{') {
+        let mut members = serde_json::to_value(request).expect("a request is JSON");
+        let path = filled(R::PATH, &mut members);
+        (path, members.to_string().into_bytes())
+    } else if R::METHOD == Method::POST {
         (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON"))
     } else {
         let members = serde_urlencoded::to_string(request).expect("the members of a GET request are plain values");
         (format!("{}?{members}", R::PATH), Vec::new())
     };
     ForwardedRequest { method: R::METHOD.to_string(), path, body }
+}
+
+/// Replaces each name in braces by the member with this name, and removes the member.
+fn filled(path: &str, members: &mut Value) -> String {
+    let segment = |segment: &str| match segment.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+        Some(name) => {
+            let member = members.as_object_mut().and_then(|members| members.remove(name));
+            encoded(member.as_ref().and_then(Value::as_str).unwrap_or_default())
+        }
+        None => segment.to_owned(),
+    };
+    path.split('/').map(segment).collect::<Vec<_>>().join("/")
+}
+
+/// Encodes a text as one segment of a path.
+fn encoded(text: &str) -> String {
+    let mut segment = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => segment.push(char::from(byte)),
+            _ => {
+                // Writing to a `String` cannot fail.
+                let _ = write!(segment, "%{byte:02X}");
+            }
+        }
+    }
+    segment
 }
 
 pub(crate) fn http_request(
@@ -138,7 +171,7 @@ pub(crate) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{ListDeadLetters, ShowDeadLetter};
+    use crate::api::{ListDeadLetters, SetConsumerCursor, ShowDeadLetter};
     use proof::event::Offset;
 
     #[test]
@@ -150,6 +183,14 @@ mod tests {
         let list = ListDeadLetters { channel: Some(channel), sink: Some(sink) };
         assert_eq!(asked(&list).path, "/dead-letters?channel=..%2Fa+b&sink=%7Boffset%7D%3F");
         assert_eq!(asked(&ListDeadLetters { channel: None, sink: None }).path, "/dead-letters?");
+    }
+
+    #[test]
+    fn members_that_the_path_names_are_encoded_in_the_path() {
+        let set = SetConsumerCursor { consumer: "a/b c".to_owned(), channel: "é".to_owned(), through: 7 };
+        let ForwardedRequest { path, body, .. } = asked(&set);
+        assert_eq!(path, "/consumers/a%2Fb%20c/%C3%A9/cursor");
+        assert_eq!(body, br#"{"through":7}"#);
     }
 
     #[test]

@@ -36,6 +36,7 @@ static DAEMON: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
         daemon: None,
         api_keys: Vec::new(),
         discovery: None,
+        feed: None,
         rejected_config: None,
         cluster: None,
         channels: Arc::default(),

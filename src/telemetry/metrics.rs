@@ -31,12 +31,14 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, I
 
 mod channel;
 mod counters;
+mod feed;
 mod table;
 
 use counters::WordCounters;
 use table::{buckets, described, labels, well_formed};
 
 pub use channel::{ChannelMetrics, Endpoint, Sort, Upkeep, UpkeepFailures};
+pub use feed::{FeedCall, FeedMetrics};
 
 /// All metrics of this process. Clones share them.
 #[derive(Clone, Debug)]
@@ -62,6 +64,8 @@ pub struct Metrics {
     webhook_requests: IntCounterVec,
     webhook_duration: HistogramVec,
     upkeep_failures: IntCounterVec,
+    feed_requests: IntCounterVec,
+    feed_gone: IntCounterVec,
     reload_successful: IntGauge,
     reloaded_at: IntGauge,
     /// Spans that the collector did not accept.
@@ -97,6 +101,8 @@ impl Default for Metrics {
             webhook_requests: counters("channeld_webhook_requests_total"),
             webhook_duration: histograms("channeld_webhook_request_duration_seconds"),
             upkeep_failures: counters("channeld_file_upkeep_failures_total"),
+            feed_requests: counters("channeld_feed_requests_total"),
+            feed_gone: counters("channeld_feed_gone_total"),
             reload_successful: gauge("channeld_config_last_reload_successful"),
             reloaded_at: gauge("channeld_config_last_reload_success_timestamp_seconds"),
             spans_lost: register(&registry, IntCounter::with_opts(described("channeld_trace_spans_lost_total"))),

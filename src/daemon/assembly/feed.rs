@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{AssemblyError, Sinks};
@@ -13,19 +13,29 @@ use crate::config::{Config, Feed};
 use feed::table::FeedTable;
 use feed::{FeedListener, Listen, Served};
 use net::shortage::Shortage;
+use operator::feed::{ConsumerRequest, FeedHandle};
+use telemetry::metrics::Metrics;
 
 /// A feed that listens, and does not serve yet.
 pub(crate) struct FeedService {
     listener: FeedListener,
     /// The memory for the events of all answers, in bytes.
     memory: usize,
+    /// The queue of operators' requests.
+    queue: mpsc::Receiver<ConsumerRequest>,
+    /// What operators see of the feed.
+    pub(crate) operators: FeedHandle,
     /// A reload replaces the table and the settings.
     pub(crate) served: watch::Sender<Arc<Served>>,
 }
 
 impl FeedService {
     /// Opens the table and the listener, if the configuration has a feed.
-    pub(crate) async fn start(config: &Config, sinks: &Sinks) -> Result<Option<Self>, AssemblyError> {
+    pub(crate) async fn start(
+        config: &Config,
+        sinks: &Sinks,
+        metrics: &Metrics,
+    ) -> Result<Option<Self>, AssemblyError> {
         let Some(feed) = &config.feed else { return Ok(None) };
         let table = table_of(feed, sinks)?;
         let listener = FeedListener::bind(&feed.listen)
@@ -33,7 +43,9 @@ impl FeedService {
             .map_err(|error| AssemblyError { what: feed_cannot_listen(&feed.listen, &error), source: error.into() })?;
         let memory = usize::try_from(config.feed_memory()).unwrap_or(usize::MAX);
         let served = watch::Sender::new(Arc::new(Served::new(feed.settings.clone(), table)));
-        Ok(Some(Self { listener, memory, served }))
+        let address = listener.shown().unwrap_or_else(|| feed.listen.to_string());
+        let (operators, queue) = FeedHandle::new(address, metrics.feed());
+        Ok(Some(Self { listener, memory, queue, operators, served }))
     }
 
     /// Returns a future that waits until the requests that waited for events are answered. Does not wait long.
@@ -51,7 +63,9 @@ pub(crate) fn feed_cannot_listen(listen: &Listen, error: &io::Error) -> String {
 /// Serves the feed until it is dropped. Without a feed, waits forever. After `stop` was canceled, requests do not wait any more.
 pub(crate) async fn serve_feed(feed: Option<FeedService>, stop: CancellationToken) -> Infallible {
     match feed {
-        Some(FeedService { listener, memory, served }) => feed::serve(listener, memory, served.subscribe(), stop).await,
+        Some(FeedService { listener, memory, queue, operators, served }) => {
+            feed::serve(listener, memory, served.subscribe(), (operators, queue), stop).await
+        }
         None => pending().await,
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn lease(
         let leased = served.table.lease(&consumer, channel.id, limit, max_bytes, served.settings.lease);
         let leased = state.of_table(leased).await?;
         if !matches!(leased, Leased::Nothing) {
-            return answer(&consumer, &channel, leased, memory);
+            return answer(&state, &consumer, &channel, leased, memory);
         }
         drop(memory);
         if !state.changed(&mut changes, deadline).await {
@@ -55,6 +55,7 @@ pub(super) async fn lease(
 }
 
 fn answer(
+    state: &FeedState,
     consumer: &str,
     channel: &FeedChannel,
     leased: Leased,
@@ -75,6 +76,7 @@ fn answer(
         Leased::Gone { oldest } => {
             let channel = &*channel.name;
             warn!(consumer, channel, oldest, "the events after the cursor of a consumer were deleted");
+            state.operators.gone(channel);
             Err(Problem::gone(oldest))
         }
     }

@@ -28,7 +28,10 @@ pub(super) async fn events(
         None => state.before_oldest(&channel).await?,
     };
     let request = PageRequest { visitor, channel, after, limit, max_bytes: state.memory.max_page() };
-    let page = state.page_before(&request, Instant::now() + wait).await.inspect_err(|problem| request.note(problem))?;
+    let page = state
+        .page_before(&request, Instant::now() + wait)
+        .await
+        .inspect_err(|problem| state.note(&request, problem))?;
     let next = page.events.last().map_or(after, |event| event.position);
     Ok(answer::events("", page, &format!(",\"next\":{next}")))
 }

@@ -49,7 +49,7 @@ pub(super) async fn stream(
     let request = PageRequest { visitor, channel, after, limit: LIMIT, max_bytes: MAX_BYTES };
     let changes = state.changes();
     // A problem with the first page is the answer. Later problems are messages of the stream.
-    let page = state.page(&request).await.inspect_err(|problem| request.note(problem))?;
+    let page = state.page(&request).await.inspect_err(|problem| state.note(&request, problem))?;
     let events = EventStream { state, request, changes, part: StreamPart::Begin, page: Some(page) };
     let parts =
         stream::unfold(events, |mut events| async move { Some((Ok::<_, io::Error>(events.next().await?), events)) });
@@ -94,7 +94,7 @@ impl EventStream {
             }
             StreamPart::Events if self.state.stop.is_cancelled() => None,
             StreamPart::Events => Some(self.more().await.unwrap_or_else(|problem| {
-                self.request.note(&problem);
+                self.state.note(&self.request, &problem);
                 self.part = StreamPart::End;
                 problem_message(&problem.json()).into()
             })),

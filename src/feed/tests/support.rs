@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::memory_table::MemoryTable;
 use crate::listener::{BOUNDS, serve_within};
 use crate::{Consumer, FeedChannel, FeedListener, FeedSettings, Listen, Served, TokenHash};
+use operator::feed::{FeedHandle, FeedMetrics};
 use operator::server::Bounds;
 
 /// The longest wait for anything that must happen.
@@ -52,6 +53,7 @@ pub(crate) struct TestFeed {
     pub(crate) table: Arc<MemoryTable>,
     pub(crate) served: watch::Sender<Arc<Served>>,
     pub(crate) stop: CancellationToken,
+    pub(crate) operators: FeedHandle,
     address: Option<std::net::SocketAddr>,
 }
 
@@ -68,13 +70,16 @@ pub(crate) async fn served_on(
 ) {
     let listener = FeedListener::bind(listen).await.unwrap();
     let table = Arc::<MemoryTable>::default();
+    let (operators, queue) = FeedHandle::new("test".to_owned(), FeedMetrics::default());
     let feed = TestFeed {
         served: watch::Sender::new(Arc::new(Served::new(settings, table.clone()))),
         table,
         stop: CancellationToken::new(),
+        operators: operators.clone(),
         address: listener.address(),
     };
-    let serving = serve_within(bounds, listener, 64 << 20, feed.served.subscribe(), feed.stop.clone());
+    let serving =
+        serve_within(bounds, listener, 64 << 20, feed.served.subscribe(), (operators, queue), feed.stop.clone());
     tokio::select! {
         never = serving => match never {},
         () = test(&feed) => {}

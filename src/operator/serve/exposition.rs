@@ -14,6 +14,7 @@ use prometheus::proto::{LabelPair, Metric, MetricFamily};
 use prometheus::{IntGaugeVec, Registry, TextEncoder};
 
 use crate::Report;
+use crate::feed::FeedStatus;
 use channel::{ChannelStatus, LaneStatus, ReplayStatus, SignerStatus};
 use ledger::Pause;
 use proof::event::Offset;
@@ -48,6 +49,9 @@ pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus
     let mut gauges = Gauges::default();
     of_process(&mut gauges, report, live);
     of_signers(&mut gauges, &report.channels);
+    if let Some(feed) = &report.feed {
+        of_feed(&mut gauges, feed);
+    }
     for channel in &report.channels {
         of_channel(&mut gauges, channel);
         channel.lanes.iter().for_each(|lane| of_lane(&mut gauges, &channel.channel, lane));
@@ -158,6 +162,18 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     let left = channel.replays.iter().map(ReplayStatus::progress).map(|read| read.of.saturating_sub(read.done));
     gauges.set_unless_zero("channeld_replay_offsets_left", &[name], left.sum::<u64>());
     gauges.set_unless_zero("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));
+}
+
+fn of_feed(gauges: &mut Gauges, feed: &FeedStatus) {
+    let now = Timestamp::now();
+    gauges.set("channeld_feed_waiting", &[], feed.waiting);
+    gauges.set_known("channeld_feed_consumers_read_timestamp_seconds", &[], feed.read.map(Timestamp::as_second));
+    for consumer in &feed.consumers {
+        let labels = [&*consumer.consumer, &*consumer.channel];
+        gauges.set("channeld_feed_consumer_lag", &labels, consumer.lag);
+        gauges.set("channeld_feed_consumer_age_seconds", &labels, consumer.age_seconds(now));
+        gauges.set_unless_zero("channeld_feed_consumer_gone", &labels, consumer.gone);
+    }
 }
 
 fn of_lane(gauges: &mut Gauges, channel: &str, lane: &LaneStatus) {

@@ -7,23 +7,24 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::to_bytes;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tracing::info;
 
 use crate::api::{
-    AcknowledgeLost, ChannelEntry, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters,
-    DropQuarantined, GetAccounts, GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors,
-    ListDeadLetters, ListQuarantine, ListReplays, PollNow, QuarantinedEvent, Refusal, Reload, ReplayDeadLetters,
-    ReplayEvents, RetriedEvent, RetryQuarantined, SetCursors, SetPaused, SetReplay, ShowDeadLetter, ShowQuarantined,
-    StartReplay, TailedDeliveries, WatchTail,
+    AcknowledgeLost, ChannelEntry, ConsumerCursorMove, ConsumerList, CursorMove, CursorPosition, DeadLetter,
+    DeadLetterEvent, DropDeadLetters, DropQuarantined, GetAccounts, GetCluster, GetJourney, GetLastHour, GetStatus,
+    Journey, LastHour, ListConsumers, ListCursors, ListDeadLetters, ListQuarantine, ListReplays, PollNow,
+    QuarantinedEvent, Refusal, Reload, ReplayDeadLetters, ReplayEvents, RetriedEvent, RetryQuarantined,
+    SetConsumerCursor, SetCursors, SetPaused, SetReplay, ShowDeadLetter, ShowQuarantined, StartReplay,
+    TailedDeliveries, WatchTail,
 };
 use crate::request::{BY, MAX_ANSWER, Request, http_request};
 use crate::{Changes, Cluster, Operations, Report};
@@ -94,10 +95,25 @@ requests! {
     GET "/replays": ListReplays => Vec<ChannelEntry<ReplayStatus>>, list_replays;
     POST "/replays/start": StartReplay => Vec<ChannelEntry<ReplayStatus>>, start_replay;
     POST "/replays/set": SetReplay => ChannelEntry<ReplayStatus>, set_replay;
+    GET "/consumers": ListConsumers => ConsumerList, list_consumers;
+    POST "/consumers/{consumer}/{channel}/cursor": SetConsumerCursor => ConsumerCursorMove, set_consumer_cursor;
 }
 
 fn route<R: Request>() -> MethodRouter<RouteState> {
     match R::METHOD {
+        Method::POST if R::PATH.contains('{') => post(
+            async |State(service),
+                   Path(names): Path<Vec<(String, String)>>,
+                   headers: HeaderMap,
+                   Json(body): Json<Map<String, Value>>| {
+                let mut members = body;
+                members.extend(names.into_iter().map(|(name, value)| (name, value.into())));
+                let request: R = serde_json::from_value(Value::Object(members))
+                    .map_err(|error| Refusal::Usage(format!("the body is not as expected: {error}")))?;
+                note(&headers, &request);
+                answer(service, request).await
+            },
+        ),
         Method::POST => post(async |State(service), headers: HeaderMap, Json(request): Json<R>| {
             note(&headers, &request);
             answer(service, request).await
@@ -113,7 +129,7 @@ fn note<R: Request>(headers: &HeaderMap, request: &R) {
     let said = serde_json::to_value(request).unwrap_or_default();
     let said = said.get("which").unwrap_or(&said);
     let text = |member| said.get(member).and_then(Value::as_str);
-    info!(target: ALWAYS, by, request = R::PATH, channel = text("channel"), sink = text("sink"), "requested by an operator");
+    info!(target: ALWAYS, by, request = R::PATH, channel = text("channel"), sink = text("sink"), consumer = text("consumer"), "requested by an operator");
 }
 
 async fn answer<R: Request>((operations, sender): RouteState, request: R) -> Result<Response, Refusal> {
@@ -152,6 +168,7 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = match self {
             Self::Usage(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Config(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unreadable(why) => return Self::Failed(why).into_response(),

@@ -1,6 +1,7 @@
 use strum::VariantArray;
 
 use super::*;
+use crate::feed::{FeedConsumer, FeedStatus};
 use channel::{Activity, LaneState, StoredEvents};
 use proof::event::EventType;
 use proof::verify::Address;
@@ -109,6 +110,47 @@ fn a_channel_in_every_kind_of_trouble_has_at_most_forty_series() {
     let text = text(&metrics, &Report { channels: vec![troubled(&one)], ..Report::default() }, true).unwrap();
     let of_channel = series(&text, &one);
     assert!((30..=40).contains(&of_channel.len()), "{}: {of_channel:#?}", of_channel.len());
+}
+
+#[test]
+fn a_scrape_contains_what_is_known_about_the_consumers_of_the_feed() {
+    let metrics = Metrics::default();
+    metrics.feed().gone("settlements-eu-00000");
+    let since = |seconds: i64| Timestamp::from_second(Timestamp::now().as_second() - seconds).unwrap();
+    let consumer = |name: &str, lag, waiting_since, gone| FeedConsumer {
+        consumer: name.to_owned(),
+        channel: "settlements-eu-00000".to_owned(),
+        lag,
+        waiting_since,
+        gone,
+        ..FeedConsumer::default()
+    };
+    let consumers = vec![consumer("ledger", 0, None, false), consumer("audit", 7, Some(since(600)), true)];
+    let feed = FeedStatus { waiting: 3, consumers, read: Some(since(60)), ..FeedStatus::default() };
+    let report = Report { channels: vec![healthy(&channel(0))], feed: Some(feed), ..Report::default() };
+    let text = text(&metrics, &report, true).unwrap();
+    let of = |name: &str, consumer: &str| {
+        let start = format!("{name}{{channel=\"settlements-eu-00000\",consumer=\"{consumer}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&*start)?.parse::<i64>().ok())
+    };
+    assert_eq!(
+        (of("channeld_feed_consumer_lag", "ledger"), of("channeld_feed_consumer_lag", "audit")),
+        (Some(0), Some(7))
+    );
+    assert_eq!(of("channeld_feed_consumer_age_seconds", "ledger"), Some(0));
+    assert!((600..660).contains(&of("channeld_feed_consumer_age_seconds", "audit").unwrap()), "{text}");
+    assert_eq!(
+        (of("channeld_feed_consumer_gone", "ledger"), of("channeld_feed_consumer_gone", "audit")),
+        (None, Some(1))
+    );
+    for line in [
+        "channeld_feed_waiting 3\n",
+        "channeld_feed_gone_total{channel=\"settlements-eu-00000\"} 1\n",
+        "channeld_feed_requests_total{call=\"commit\",status=\"204\"} 0\n",
+        "channeld_feed_consumers_read_timestamp_seconds ",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub(crate) fn sources_of<const N: usize>(state: &std::path::Path, channels: [Con
         daemon: None,
         api_keys: Vec::new(),
         discovery: None,
+        feed: None,
         rejected_config: None,
         cluster: None,
         channels: channels.into(),
@@ -62,6 +63,7 @@ async fn the_listener_serves_no_changes_and_no_events() {
 async fn the_status_code_tells_the_kind_of_refusal() {
     let says = [
         (Refusal::Usage(String::new()), StatusCode::BAD_REQUEST),
+        (Refusal::NotFound(String::new()), StatusCode::NOT_FOUND),
         (Refusal::Config(String::new()), StatusCode::UNPROCESSABLE_ENTITY),
         (Refusal::Failed(String::new()), StatusCode::INTERNAL_SERVER_ERROR),
     ];

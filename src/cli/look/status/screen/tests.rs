@@ -87,6 +87,7 @@ fn report_of(channels: Vec<ChannelStatus>) -> Report {
         state_early_ack: None,
         warnings: Vec::new(),
         rejected_config: None,
+        feed: None,
         api_keys: Vec::new(),
         api_key_expires: None,
         memory_bytes: 0,
