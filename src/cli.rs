@@ -40,6 +40,7 @@ mod look {
 
 /// Subcommands that change the daemon's work or its recorded state.
 mod act {
+    pub(super) mod consumers;
     pub(super) mod cursor;
     pub(super) mod dead_letters;
     pub(super) mod pause;
@@ -118,6 +119,8 @@ enum Command {
     Verify(prove::verify::Args),
     #[command(subcommand)]
     Cursor(act::cursor::Command),
+    #[command(subcommand)]
+    Consumers(act::consumers::Command),
     #[command(subcommand)]
     Quarantine(act::quarantine::Command),
     #[command(subcommand)]
@@ -252,6 +255,7 @@ impl Command {
             Self::Get(args) => look::get::run(&args, &cx.connect(&args.channel)?, cx).await,
             Self::Verify(args) => prove::verify::run(&args, cx),
             Self::Cursor(command) => act::cursor::run(command, cx).await,
+            Self::Consumers(command) => act::consumers::run(command, cx).await,
             Self::Quarantine(command) => act::quarantine::run(command, cx).await,
             Self::DeadLetters(command) => act::dead_letters::run(command, cx).await,
             Self::Replay(args) => act::replay::run(&args, cx).await,

@@ -7,7 +7,7 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Run", &["init", "check", "test-sink", "run", "reload"]),
     ("Look", &["status", "tail", "search", "get", "channels", "console", "explain", "health", "cluster"]),
-    ("Act", &["pause", "resume", "replay", "quarantine", "dead-letters", "cursor", "state"]),
+    ("Act", &["pause", "resume", "replay", "quarantine", "dead-letters", "cursor", "consumers", "state"]),
     ("Prove", &["verify", "wait-watcher"]),
     ("Try", &["demo", "simulate"]),
     ("More", &["schema", "completions", HELP]),

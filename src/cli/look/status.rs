@@ -9,6 +9,7 @@ use crate::cli::terminal::for_stdout;
 use crate::daemon::signals::Signals;
 use operator::api::GetStatus;
 
+pub(crate) mod feed;
 mod screen;
 mod text;
 
@@ -16,7 +17,8 @@ use text::text;
 
 /// Show the status of the daemon, its channels and their sinks.
 ///
-/// The first lines say whether the daemon is ready, and if not, why. If no daemon is running, the command shows the
+/// The first lines say whether the daemon is ready, and if not, why. If the daemon has a feed, the last lines show its consumers.
+/// If no daemon is running, the command shows the
 /// state that the last daemon recorded.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -3,6 +3,7 @@
 use anstyle::Style;
 use jiff::Timestamp;
 
+use super::feed::{consumers, line as feed_line};
 use crate::cli::look::cluster::differences;
 use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, json_for_stdout, styled};
 use crate::cli::verdict_line::printable;
@@ -11,6 +12,7 @@ use channel::{
     UnknownValueStatus, counted, rate, span,
 };
 use ledger::Pause;
+use operator::feed::FeedStatus;
 use operator::{InstanceStatus, NotReady, Report};
 
 /// Columns of a progress bar.
@@ -38,6 +40,7 @@ pub(super) fn text(json: bool, report: &Report) -> String {
     }
     lines.extend(report.warnings.iter().map(|warning| styled(PASSING, &format!("warning: {}", printable(warning)))));
     lines.extend(report.state_early_ack.iter().map(|why| format!("state: acknowledges early: {}", printable(why))));
+    lines.extend(report.feed.as_ref().map(|feed| feed_line(feed, now)));
     if !report.instances.is_empty() {
         lines.push(format!("instances: {}", report.instances.iter().map(instance).collect::<Vec<_>>().join(", ")));
         lines.extend(differences(&report.instances));
@@ -62,7 +65,13 @@ pub(super) fn text(json: bool, report: &Report) -> String {
             lines.push(format!("{what}: {}, {}{full}", counted(kept.events, "event"), counted(kept.bytes, "byte")));
         }
     }
-    format!("{}\n\n{}", lines.join("\n"), table(report, now).to_string().trim_end())
+    let mut text = format!("{}\n\n{}", lines.join("\n"), table(report, now).to_string().trim_end());
+    let has_consumers = |feed: &&FeedStatus| !feed.consumers.is_empty();
+    if let Some(feed) = report.feed.as_ref().filter(has_consumers) {
+        text += "\n\n";
+        text += consumers(&feed.consumers, now).to_string().trim_end();
+    }
+    text
 }
 
 /// The values of the service that this version does not know. `None` if all are known.

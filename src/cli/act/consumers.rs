@@ -1,0 +1,103 @@
+//! `channeld consumers`: shows the consumers of the feed, and sets their cursors.
+
+use clap::Subcommand;
+use jiff::Timestamp;
+
+use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::look::status::feed::consumers;
+use channel::counted;
+use operator::api::{ConsumerCursorMove, ListConsumers, SetConsumerCursor};
+use operator::feed::FeedConsumer;
+
+/// Show the consumers of the feed, or set the cursor of a consumer.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  channeld consumers show
+  channeld consumers set ledger settlements 15520          # only shows the effect
+  channeld consumers set ledger settlements 15520 --yes")]
+pub(crate) enum Command {
+    /// Show the cursor, the lag and the lease of each consumer.
+    ///
+    /// The lag is the number of events that the consumer has not committed. OLDEST is the time since the first of them was
+    /// delivered to the table.
+    Show {
+        /// Print one JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set the cursor of a consumer in one channel.
+    ///
+    /// First prints how many events the consumer would receive again, or would never receive. Without --yes, nothing is changed.
+    /// The change ends the lease of the consumer: events that it has not committed are then received again.
+    Set {
+        #[command(flatten)]
+        request: SetConsumerCursor,
+        /// Make the change. Without this flag, only the effect is shown.
+        #[arg(long)]
+        yes: bool,
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
+    let operator = cx.operator()?;
+    let known = operator.ask_daemon(&ListConsumers {}).await?.consumers;
+    match command {
+        Command::Show { json: true } => cx.say_each(true, &known, |_| String::new()),
+        Command::Show { json: false } if known.is_empty() => cx.say("The feed has no consumers."),
+        Command::Show { json: false } => cx.say(consumers(&known, Timestamp::now()).to_string().trim_end()),
+        Command::Set { request, yes, json } => {
+            let SetConsumerCursor { consumer, channel, through } = &request;
+            let is_named = |known: &&FeedConsumer| {
+                known.consumer == *consumer && [&known.channel, &known.channel_id].contains(&channel)
+            };
+            let none = || CommandError::usage(format!("the feed has no consumer {consumer} of channel {channel}"));
+            let known = known.iter().find(is_named).ok_or_else(none)?;
+            let moved = if yes {
+                operator.ask_daemon(&request).await?
+            } else {
+                let (consumer, channel) = (consumer.clone(), known.channel.clone());
+                ConsumerCursorMove { consumer, channel, from: known.through, to: *through }
+            };
+            if json {
+                cx.say_json(&moved)?
+            } else {
+                cx.say(effect(&moved, yes))?
+            };
+            if yes {
+                return Ok(Exit::Done);
+            }
+            Err(CommandError::usage("nothing was changed: add --yes to make the change"))
+        }
+    }
+}
+
+fn effect(ConsumerCursorMove { consumer, channel, from, to }: &ConsumerCursorMove, is_set: bool) -> String {
+    let will = if is_set { "" } else { "would be " };
+    let events = counted(from.abs_diff(*to), "event");
+    let consequence = match to.cmp(from) {
+        std::cmp::Ordering::Equal => "nothing changes".to_owned(),
+        std::cmp::Ordering::Less => format!("at most {events} {will}delivered again"),
+        std::cmp::Ordering::Greater => format!("{events} {will}skipped"),
+    };
+    format!("{consumer} {channel}: from {from} to {to}: {consequence}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_effect_is_a_number_of_repeated_or_skipped_events() {
+        for (from, to, is_set, said) in [
+            (7, 4, false, "ledger c0: from 7 to 4: at most 3 events would be delivered again"),
+            (7, 8, true, "ledger c0: from 7 to 8: 1 event skipped"),
+            (7, 7, true, "ledger c0: from 7 to 7: nothing changes"),
+        ] {
+            let moved = ConsumerCursorMove { consumer: "ledger".to_owned(), channel: "c0".to_owned(), from, to };
+            assert_eq!(effect(&moved, is_set), said);
+        }
+    }
+}
