@@ -45,6 +45,7 @@ async fn prometheus_answers_every_query_of_dashboard_and_rules() {
         .with_webhook("given_up", &given_up)
         .with("sinks.given_up.give_up_after", "300ms")
         .with_admin();
+    let setup = with_feed(setup);
     let mut daemon = setup.start();
     let admin = Admin::of(&mut daemon).await;
     let prometheus = Prometheus::alerting(&setup, &admin, &shipped("prometheus/alerts.yaml"));
@@ -56,7 +57,7 @@ async fn prometheus_answers_every_query_of_dashboard_and_rules() {
 
     let dashboard: Value = serde_json::from_str(&read("grafana/dashboard.json")).unwrap();
     let variables = variables(&dashboard, &prometheus).await;
-    assert_eq!(variables["sink"], "blocked|file|given_up");
+    assert_eq!(variables["sink"], "blocked|file|given_up|table");
     let shown = queries(&dashboard["panels"]);
     assert!(shown.len() > 30, "{shown:?}");
     for query in shown {
@@ -76,10 +77,24 @@ async fn prometheus_answers_every_query_of_dashboard_and_rules() {
     for alert in ["ChanneldSinkBlocked", "ChanneldNotReady", "ChanneldStalled"] {
         assert_eq!(spoken[alert], "pending", "{spoken:?}");
     }
-    for alert in ["ChanneldDown", "ChanneldHung", "ChanneldNotReading", "ChanneldQuarantineFull"] {
+    for alert in
+        ["ChanneldDown", "ChanneldHung", "ChanneldNotReading", "ChanneldQuarantineFull", "ChanneldConsumerStalled"]
+    {
         assert_eq!(spoken[alert], "inactive", "{spoken:?}");
     }
     daemon.stop().await;
+}
+
+/// Adds a feed with a consumer, so that its metrics exist.
+fn with_feed(setup: Setup) -> Setup {
+    let (table, socket) = (setup.path("events.db"), setup.path("feed.sock"));
+    setup
+        .with("sinks.table.type", "sqlite")
+        .with("sinks.table.path", table.display().to_string())
+        .with("channels.c0.sinks", vec!["file", "blocked", "given_up", "table"])
+        .with("feed.listen", format!("unix:{}", socket.display()))
+        .with("feed.sink", "table")
+        .with("feed.consumers.ledger.channels", vec!["c0"])
 }
 
 /// The state of each alert. `None` until every rule was evaluated, and until two alerts have reached their expected states.
