@@ -14,6 +14,7 @@ use crate::support::{Answered, Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Setup
 pub(crate) mod access;
 mod consumers;
 mod kills;
+mod operators;
 mod reading;
 mod stream;
 mod tail;
