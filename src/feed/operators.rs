@@ -23,6 +23,9 @@ use crate::table::{ChannelPosition, ConsumerState, FeedError};
 /// The interval at which the consumers are read.
 const INTERVAL: Duration = Duration::from_secs(15);
 
+/// The wait after the consumers could not be read.
+const RETRY: Duration = Duration::from_secs(2);
+
 /// How many requests of operators are carried out before the consumers are read again.
 const AT_ONCE: usize = 16;
 
@@ -45,13 +48,16 @@ pub(crate) async fn answer(
                 }
             }
         }
-        operators.report(read(&current).await);
+        let read = read(&current).await;
+        // At the first start, the sink may create the table a moment later.
+        let interval = if read.is_ok() { INTERVAL } else { RETRY };
+        operators.report(read);
         for done in readers {
             // The operator may have stopped waiting.
             let _ = done.send(());
         }
         tokio::select! {
-            () = sleep(INTERVAL) => {}
+            () = sleep(interval) => {}
             Ok(()) = served.changed() => {}
             _ = queue.recv_many(&mut requests, AT_ONCE) => {}
         }
