@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::look::status::feed::consumers;
+use crate::cli::terminal::for_stdout;
 use channel::counted;
 use operator::api::{ConsumerCursorMove, ListConsumers, SetConsumerCursor};
 use operator::feed::FeedConsumer;
@@ -47,7 +48,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
     match command {
         Command::Show { json: true } => cx.say_each(true, &known, |_| String::new()),
         Command::Show { json: false } if known.is_empty() => cx.say("The feed has no consumers."),
-        Command::Show { json: false } => cx.say(consumers(&known, Timestamp::now()).to_string().trim_end()),
+        Command::Show { json: false } => cx.say(for_stdout(consumers(&known, Timestamp::now()).to_string().trim_end())),
         Command::Set { request, yes, json } => {
             let SetConsumerCursor { consumer, channel, through } = &request;
             let is_named = |known: &&FeedConsumer| {

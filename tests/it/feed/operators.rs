@@ -90,6 +90,8 @@ async fn the_lag_of_a_consumer_is_visible_and_an_operator_sets_its_cursor(kind: 
     });
     assert_eq!(shown, expected);
     assert_eq!(setup.tell(&["consumers", "show", "--json"]).await.json(), [expected.clone()]);
+    let table = String::from_utf8(setup.tell(&["consumers", "show"]).await.out).unwrap();
+    assert!(table.starts_with("CONSUMER ") && table.contains("\nledger ") && !table.contains('\u{1b}'), "{table}");
     let status = setup.tell(&["status", "--json"]).await.json().remove(0);
     let feed = &status["feed"];
     assert_eq!((&feed["consumers"], &feed["waiting"]), (&json!([expected]), &json!(0)), "{feed}");

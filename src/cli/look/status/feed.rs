@@ -30,6 +30,7 @@ pub(crate) fn consumers(consumers: &[FeedConsumer], now: Timestamp) -> Table {
     for consumer in consumers {
         let (style, state) = match consumer {
             FeedConsumer { gone: true, .. } => (BAD, "gone"),
+            FeedConsumer { through, newest, .. } if through > newest => (PASSING, "ahead"),
             FeedConsumer { lag: 0, .. } => (GOOD, "ok"),
             FeedConsumer { leased_until: Some(_), .. } => (GOOD, "leased"),
             _ => (PASSING, "waiting"),
@@ -51,8 +52,10 @@ pub(crate) fn consumers(consumers: &[FeedConsumer], now: Timestamp) -> Table {
 fn detail(consumer: &FeedConsumer) -> String {
     let gone = consumer.oldest.filter(|_| consumer.gone);
     let gone = gone.map(|oldest| format!("the next events were deleted; the oldest event has position {oldest}"));
+    let ahead = (consumer.through > consumer.newest)
+        .then(|| "the table was restored or created again; the next lease sets the cursor back".to_owned());
     let leased = consumer.leased_until.map(|until| format!("leased until {until:.0}"));
-    gone.into_iter().chain(leased).collect::<Vec<_>>().join("; ")
+    gone.into_iter().chain(ahead).chain(leased).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -73,7 +76,8 @@ mod tests {
         };
         let gone = FeedConsumer { gone: true, oldest: Some(5), ..consumer("audit", 9) };
         let leased = FeedConsumer { leased_until: Some(now), ..consumer("fund", 2) };
-        let table = consumers(&[gone, leased, consumer("ledger", 1), consumer("tax", 0)], now).to_string();
+        let ahead = FeedConsumer { through: 12, ..consumer("zeal", 0) };
+        let table = consumers(&[gone, leased, consumer("ledger", 1), consumer("tax", 0), ahead], now).to_string();
         let text = anstream::adapter::strip_str(&table).to_string();
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[0], ["CONSUMER", "CHANNEL", "STATE", "CURSOR", "NEWEST", "LAG", "OLDEST"]);
@@ -83,6 +87,7 @@ mod tests {
         assert!(text.contains("leased until 1970-01-01T02:46:40Z"), "{text}");
         assert_eq!(rows[3][..3], ["ledger", "c0", "waiting"]);
         assert_eq!(rows[4], ["tax", "c0", "ok", "9", "9", "0", "-"]);
+        assert_eq!(rows[5][..5], ["zeal", "c0", "ahead", "12", "9"]);
     }
 
     #[test]
