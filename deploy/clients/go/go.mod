@@ -1,0 +1,3 @@
+module channeld.local/feed
+
+go 1.23

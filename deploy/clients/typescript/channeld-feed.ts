@@ -1,0 +1,249 @@
+// A client of channeld's feed for Node.js 18 or newer, without other packages. README.md in the folder above has examples.
+
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import * as http from "node:http";
+import * as https from "node:https";
+import { text as textOf } from "node:stream/consumers";
+import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
+
+const [FIRST_WAIT, LONGEST_WAIT] = [100, 10_000]; // milliseconds before a request is repeated
+const PATIENCE = 15_000; // milliseconds without any data after which a connection counts as broken
+const ACCESS_GRACE = 60_000; // milliseconds in which 401, 403 and 404 are retried if the access worked before
+
+export type Channel = { name: string; id: string; position: number };
+export type Verdict = { event_id: string | null; status: string; reason: string | null; signers: string[] };
+export type Process = (events: FeedEvent[]) => Promise<unknown>;
+export type OnRetry = (error: Error, wait: number) => void;
+export type Token = string | (() => string | Promise<string>); // a function is called for each request: see `tokenFile`
+
+export interface FeedEvent {
+  position: number; // 1, 2, 3 and so on, in order of delivery
+  record: { [member: string]: any }; // `channeld schema record` describes it
+  text: string; // the JSON text of the event as it was received: `verify` needs it
+}
+
+export interface Options {
+  token?: Token;
+  ca?: string; // the certificates of the authorities that sign the certificate of the feed, in PEM
+  onRetry?: OnRetry; // called before a request is repeated; the default is a warning
+}
+
+const warn: OnRetry = (error, wait) => console.warn(`channeld feed: ${error.message}: the request is repeated in ${wait} ms`);
+
+export interface Reading {
+  after?: number; // without it, the events begin with the oldest one
+  limit?: number; // the largest number of events of one answer
+  wait?: number; // how long one request waits for an event, in seconds: 30 by default
+  signal?: AbortSignal; // ends the reading
+}
+
+/** The feed refused a request. `kind` is the last part of the type of the problem. */
+export interface FeedError { status: number; kind: string; oldest: number; retryAfter: number }
+export class FeedError extends Error {
+  constructor(detail: string, members: Partial<FeedError>) {
+    super(`${members.status} ${members.kind}: ${detail}`);
+    Object.assign(this, members);
+  }
+}
+
+/** The events after the position were deleted. `oldest` is the position of the oldest event. */
+export class Gone extends FeedError {}
+
+/** At least one event is not verified. */
+export class NotVerified extends Error { verdicts: Verdict[] = []; }
+
+/** A token that is read from a file for each request. */
+export const tokenFile = (path: string): Token => () => readFile(path, "utf8");
+
+/** The feed at "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH". */
+export class Feed {
+  #url: URL;
+  #options: Options;
+  #onRetry: OnRetry;
+  constructor(url: string, options: Options = {}) {
+    [this.#url, this.#options, this.#onRetry] = [new URL(url), options, options.onRetry ?? warn];
+  }
+
+  /** The channels that the token may read. Makes one attempt. */
+  async channels(): Promise<Channel[]> {
+    return (await this.#request("GET", "/v1/channels")).channels;
+  }
+
+  /** All events after a position, in order, without an end. */
+  async *events(channel: string, reading: Reading = {}): AsyncGenerator<FeedEvent> {
+    for await (const page of this.pages(channel, reading)) yield* page;
+  }
+
+  /** Like `events`, in lists of 1 to `limit` events. */
+  async *pages(channel: string, reading: Reading = {}): AsyncGenerator<FeedEvent[]> {
+    const retries = retrying(this.#onRetry, reading.signal);
+    for (let after = reading.after; ; ) {
+      const path = `/v1/channels/${encodeURIComponent(channel)}/events?${query({ ...reading, after })}`;
+      const answer = await retries.run(() => this.#request("GET", path, reading));
+      checkOrder(answer.events, after);
+      after = answer.next;
+      if (answer.events.length > 0) yield answer.events;
+    }
+  }
+
+  /** Like `events`, with server-sent events. */
+  async *stream(channel: string, reading: Reading = {}): AsyncGenerator<FeedEvent> {
+    const [path, retries] = [`/v1/channels/${encodeURIComponent(channel)}/stream`, retrying(this.#onRetry, reading.signal)];
+    for (let after = reading.after; ; ) {
+      try {
+        const headers = after === undefined ? {} : { "Last-Event-ID": `${after}` };
+        const answer = await this.#open("GET", path, { signal: reading.signal, wait: 0 }, "", headers);
+        retries.succeeded();
+        for await (const event of streamEvents(answer)) {
+          checkOrder([event], after);
+          after = event.position;
+          yield event;
+        }
+        throw new Error("the stream has ended");
+      } catch (error) { await retries.failed(error); }
+    }
+  }
+
+  /** Calls `process` with the next 1 to `limit` events, and commits them when its promise is fulfilled. Does not end.
+   * If `process` throws, nothing is committed, and this function throws the same. If `process` takes longer than the lease, the
+   * events come again. While another process has the lease, this function waits. */
+  async consume(consumer: string, channel: string, process: Process, { limit, wait, signal }: Reading = {}): Promise<never> {
+    const path = `/v1/consumers/${encodeURIComponent(consumer)}/${encodeURIComponent(channel)}`;
+    for (const retries = retrying(this.#onRetry, signal); ; ) {
+      const asked = `${path}/lease?${query({ limit, wait })}`;
+      const { lease, events } = await retries.run(() => this.#request("POST", asked, { wait, signal }));
+      if (events.length === 0) continue; // none came during the wait
+      checkOrder(events, undefined);
+      await process(events);
+      const body = JSON.stringify({ lease, through: events[events.length - 1].position });
+      await retries.run(() => this.#request("POST", `${path}/commit`, { wait: 0, signal }, body)).catch((error) => {
+        if (error.kind !== "not-leased") throw error;
+        // The lease has expired, or the answer to an earlier attempt was lost. The next lease begins at the cursor.
+        this.#onRetry(error, 0);
+      });
+    }
+  }
+
+  async #request(method: string, path: string, reading: Reading = {}, body = ""): Promise<any> {
+    return parseAnswer((await textOf(await this.#open(method, path, reading, body))) || '{"events":[]}');
+  }
+
+  /** Returns the answer if it is a success. A connection is used for one request. */
+  async #open(method: string, path: string, { wait, signal }: Reading, body: string, headers = {}): Promise<http.IncomingMessage> {
+    const { token, ca } = this.#options;
+    const value = (typeof token === "function" ? await token() : token)?.trim();
+    const all = { ...headers, ...(value && { Authorization: `Bearer ${value}` }), "Content-Length": Buffer.byteLength(body) };
+    const options = { method, agent: false, timeout: PATIENCE + 1000 * (wait ?? 30), signal, headers: all };
+    const { protocol, hostname, port, pathname } = this.#url;
+    const address = { host: hostname.replace(/[[\]]/g, ""), port, path: pathname.replace(/\/$/, "") + path };
+    const target = protocol === "unix:" ? { socketPath: pathname, path } : address;
+    const answer = await new Promise<http.IncomingMessage>((resolve, reject) => {
+      const send = protocol === "https:" ? https.request({ ...options, ...target, ca }) : http.request({ ...options, ...target });
+      send.on("timeout", () => send.destroy(new Error("the feed has sent nothing for too long")));
+      send.on("response", resolve).on("error", reject).end(body);
+    });
+    answer.setEncoding("utf8");
+    if (answer.statusCode === 200 || answer.statusCode === 204) return answer;
+    throw problem(answer.statusCode ?? 0, await textOf(answer), answer);
+  }
+}
+
+/** Repeats requests, with a longer wait after each failure. */
+function retrying(onRetry: OnRetry, signal?: AbortSignal) {
+  let [nextWait, deniedAfter] = [FIRST_WAIT, 0];
+  const succeeded = () => void ([nextWait, deniedAfter] = [FIRST_WAIT, Infinity]);
+  const failed = async (error: unknown): Promise<void> => { // Throws the error if it will not pass.
+    signal?.throwIfAborted();
+    if (!(error instanceof Error) || error instanceof TypeError) throw error;
+    deniedAfter = Math.min(deniedAfter, performance.now() + ACCESS_GRACE);
+    let wait = Math.round(nextWait * (0.5 + Math.random() / 2));
+    nextWait = Math.min(nextWait * 2, LONGEST_WAIT);
+    if (error instanceof FeedError) {
+      const passing = [408, 429].includes(error.status) || error.status >= 500 || error.kind === "leased";
+      if (!passing && !([401, 403, 404].includes(error.status) && performance.now() < deniedAfter)) throw error;
+      wait = Math.max(wait, error.retryAfter);
+      if (error.kind === "leased") nextWait = FIRST_WAIT;
+    }
+    onRetry(error, wait);
+    await sleep(wait, undefined, { signal });
+  };
+  const run = async <T>(request: () => Promise<T>): Promise<T> => {
+    for (;;) {
+      try {
+        const answer = await request();
+        succeeded();
+        return answer;
+      } catch (error) { await failed(error); }
+    }
+  };
+  return { succeeded, failed, run };
+}
+
+function query({ after, limit = 100, wait = 30 }: Reading): string {
+  return `limit=${limit}&wait=${Math.round(wait * 1000)}ms${after === undefined ? "" : `&after=${after}`}`;
+}
+
+/** Checks that no event is missing: each position is one more than the position before it. */
+function checkOrder(events: FeedEvent[], after: number | undefined): void {
+  for (const { position } of events) {
+    if (after !== undefined && position !== after + 1)
+      throw new FeedError(`the feed sent position ${position} after position ${after}`, { status: 200, kind: "missing-events" });
+    after = position;
+  }
+}
+
+/** `JSON.parse` changes large numbers, so the text of each event is cut out of the answer. */
+function parseAnswer(text: string): any {
+  const answer = JSON.parse(text);
+  const texts: string[] = [];
+  let [depth, start] = [0, 0];
+  for (const { 0: token, index } of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]]/g)) {
+    if ("{[".includes(token) && depth++ === 2) start = index;
+    else if ("}]".includes(token) && --depth === 2) texts.push(text.slice(start, index + 1));
+  }
+  const event = (record: any, at: number): FeedEvent => ({ position: record.position, record, text: texts[at] });
+  return answer.events ? { ...answer, events: answer.events.map(event) } : answer;
+}
+
+/** The events of a stream until it ends. A message that was not received completely is ignored. */
+async function* streamEvents(answer: http.IncomingMessage): AsyncGenerator<FeedEvent> {
+  let [rest, kind, data] = ["", "", ""];
+  for await (const part of answer) {
+    const lines = (rest + part).split(/\r?\n/);
+    rest = lines.pop() ?? "";
+    for (const line of lines) {
+      if (line.startsWith("data:")) data += line.slice(5) + "\n";
+      else if (line.startsWith("event:")) kind = line.slice(6).trim();
+      else if (line === "" && data !== "") {
+        const message = JSON.parse(data);
+        if (kind === "problem") throw problem(message.status, data, answer);
+        yield { position: message.position, record: message, text: data.trim() };
+        [kind, data] = ["", ""];
+      }
+    }
+  }
+}
+
+/** The error of an answer. A proxy in front of the feed may send another text than a problem. */
+function problem(status: number, text: string, answer: http.IncomingMessage): FeedError {
+  let found: any = {};
+  try { found = JSON.parse(text); } catch {}
+  const kind = `${found.type ?? ""}`.split(":").pop() ?? "";
+  const retryAfter = Math.min(1000 * Number(answer.headers["retry-after"] ?? 0) || 0, LONGEST_WAIT);
+  return new (kind === "gone" ? Gone : FeedError)(found.detail ?? text.slice(0, 200), { status, kind, retryAfter, oldest: found.oldest });
+}
+
+/** Runs `channeld verify` with these arguments, such as "--config", "verify.toml", and returns the verdict of each event. Throws
+ * `NotVerified` if an event is not verified. With "--allow-unsigned", notices are accepted, which are never signed. */
+export async function verify(events: FeedEvent[], options: string[] = [], program = "channeld"): Promise<Verdict[]> {
+  const run = promisify(execFile)(program, ["verify", "--json", ...options], { maxBuffer: Infinity });
+  run.child.stdin?.on("error", () => {}).end(`[${events.map(({ text }) => text).join(",")}]`);
+  const { stdout, stderr, code = 0 } = await run.catch((error) => error);
+  const verdicts: Verdict[] = stdout.split("\n").filter(Boolean).map((line: string) => JSON.parse(line));
+  if (![0, 1].includes(code) || verdicts.length !== events.length)
+    throw new Error(`${program} verify ended with ${code}: ${stderr.trim()}`);
+  if (code === 1) throw Object.assign(new NotVerified("an event is not verified"), { verdicts });
+  return verdicts;
+}
