@@ -21,11 +21,12 @@ const GLOSSARY: [(&str, &[&str]); 10] = [
 ];
 
 /// The files that users read, in addition to the program's own texts.
-const DOCUMENTS: [&str; 13] = [
+const DOCUMENTS: [&str; 14] = [
     "README.md",
     "SECURITY.md",
     "config/default.toml",
     "deploy/CONCEPTS.md",
+    "deploy/clients/README.md",
     "deploy/OPERATIONS.md",
     "deploy/RUNBOOK.md",
     "deploy/TABLES.md",

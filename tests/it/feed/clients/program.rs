@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-use super::super::FeedEvent;
+use crate::feed::FeedEvent;
 use crate::support::{LONGEST_WAIT, programs, run, skip};
 
 /// A running program. It is killed when it is dropped.
@@ -22,19 +22,30 @@ pub(super) struct Client {
 impl Client {
     /// Starts the program in this language. Returns `None` if the test is skipped.
     pub(super) fn start(language: &str, task: &Value) -> Option<Self> {
-        let mut command = tokio::process::Command::from(command(language)?);
+        let mut command = command(language)?;
+        command.arg(task.to_string());
+        Some(Self::of(command))
+    }
+
+    pub(super) fn of(command: Command) -> Self {
         // `channeld` would read the variables of the tests as its configuration.
+        let mut command = tokio::process::Command::from(command);
         let channeld = Path::new(env!("CARGO_BIN_EXE_channeld")).parent().unwrap();
         let path = format!("{}:{}", channeld.display(), std::env::var("PATH").unwrap());
-        command.arg(task.to_string()).env_clear().env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.kill_on_drop(true).spawn().unwrap();
+        let python = shipped("clients/python").display().to_string();
+        command.env_clear().env("PATH", path).env("PYTHONPATH", python).env("PYTHONDONTWRITEBYTECODE", "1");
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        Some(Self { input: process.stdin.take().unwrap(), _process: process, lines })
+        Self { input: process.stdin.take().unwrap(), _process: process, lines }
     }
 
     /// The next line. `None` after the last one.
+    pub(super) async fn text(&mut self) -> Option<String> {
+        timeout(LONGEST_WAIT, self.lines.next_line()).await.expect("the client prints a line").unwrap()
+    }
+
     async fn line(&mut self) -> Option<Value> {
-        let line = timeout(LONGEST_WAIT, self.lines.next_line()).await.expect("the client prints a line").unwrap();
+        let line = self.text().await;
         line.map(|line| serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")))
     }
 
@@ -89,68 +100,100 @@ impl Client {
 
 /// The program in this language. Returns `None` if the test is skipped.
 fn command(language: &str) -> Option<Command> {
+    static TYPESCRIPT: OnceLock<PathBuf> = OnceLock::new();
+    static GO: OnceLock<PathBuf> = OnceLock::new();
+    let source = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/feed/clients").join(name);
+    // Compiled once for all tests of this process.
+    let output = |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     match language {
-        "python" => programs(&["python3"]).then(|| {
-            let mut command = Command::new("python3");
-            command.arg(source("driver.py"));
-            command
+        "python" => programs(&["python3"]).then(|| with_argument("python3", &source("driver.py"))),
+        "typescript" => typescript_compiler().map(|mut compiler| {
+            let program = TYPESCRIPT.get_or_init(|| {
+                let directory = output("typescript-client");
+                run(compiler.arg("--project").arg(source("tsconfig.json")).arg("--outDir").arg(&directory));
+                std::fs::write(directory.join("package.json"), MODULES).unwrap();
+                directory.join("tests/it/feed/clients/driver.mjs")
+            });
+            with_argument("node", program)
         }),
-        "typescript" => {
-            let program = compiled_typescript()?;
-            let mut command = Command::new("node");
-            command.arg(program);
-            Some(command)
-        }
-        "go" => compiled_go().map(Command::new),
+        "go" => go_compiler().map(|mut compiler| {
+            let program = GO.get_or_init(|| {
+                let program = output("go-client");
+                run(compiler.arg("-o").arg(&program).arg(".").current_dir(source("")));
+                program
+            });
+            Command::new(program)
+        }),
         _ => panic!("there is no client in {language}"),
     }
 }
 
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/feed/clients").join(name)
+/// The program with this text, in an empty directory. Returns `None` if the test is skipped.
+pub(super) fn example(language: &str, text: &str, directory: &Path) -> Option<Command> {
+    let write = |name: &str, text: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    match language {
+        "python" => programs(&["python3"]).then(|| with_argument("python3", &write("example.py", text))),
+        "typescript" => typescript_compiler().map(|mut compiler| {
+            write("package.json", MODULES);
+            std::fs::copy(shipped("clients/typescript/channeld-feed.ts"), directory.join("channeld-feed.ts")).unwrap();
+            let options =
+                ["--module", "nodenext", "--target", "es2022", "--rewriteRelativeImportExtensions", "--types", "node"];
+            run(compiler.args(options).arg("--typeRoots").arg(tools().join("@types")).arg(write("example.ts", text)));
+            with_argument("node", &directory.join("example.js"))
+        }),
+        "go" => go_compiler().map(|mut compiler| {
+            let client = shipped("clients/go").display().to_string();
+            let module =
+                "module example\n\ngo 1.23\n\nrequire channeld.local/feed v0.0.0\n\nreplace channeld.local/feed => ";
+            write("go.mod", &format!("{module}{client}\n"));
+            write("main.go", text);
+            run(compiler.arg("-o").arg("example").arg(".").current_dir(directory));
+            Command::new(directory.join("example"))
+        }),
+        _ => panic!("there is no example in {language}"),
+    }
 }
 
-fn output(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+/// Tells Node.js that the files are modules.
+const MODULES: &str = r#"{"type": "module"}"#;
+
+fn with_argument(program: &str, argument: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg(argument);
+    command
 }
 
-/// Compiles the program once for all tests of this process.
-fn compiled_typescript() -> Option<&'static PathBuf> {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    let compiler =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/typescript/node_modules/typescript/bin/tsc");
+fn tools() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/typescript/node_modules")
+}
+
+/// Returns `None` if the test is skipped.
+fn typescript_compiler() -> Option<Command> {
+    let compiler = tools().join("typescript/bin/tsc");
     if !compiler.exists() {
         skip("the TypeScript compiler, which .ci/run puts into target/tools");
         return None;
     }
-    programs(&["node"]).then(|| {
-        PROGRAM.get_or_init(|| {
-            let directory = output("typescript-client");
-            run(Command::new("node")
-                .arg(&compiler)
-                .arg("--project")
-                .arg(source("tsconfig.json"))
-                .arg("--outDir")
-                .arg(&directory));
-            std::fs::write(directory.join("package.json"), r#"{"type": "module"}"#).unwrap();
-            directory.join("tests/it/feed/clients/driver.mjs")
-        })
-    })
+    programs(&["node"]).then(|| with_argument("node", &compiler))
 }
 
-/// Compiles the program once for all tests of this process.
-fn compiled_go() -> Option<&'static PathBuf> {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+/// Returns `None` if the test is skipped.
+fn go_compiler() -> Option<Command> {
     if !Command::new("go").arg("version").output().is_ok_and(|output| output.status.success()) {
         skip("the program: go");
         return None;
     }
-    Some(PROGRAM.get_or_init(|| {
-        let program = output("go-client");
-        let mut build = Command::new("go");
-        build.arg("build").arg("-o").arg(&program).arg(".").current_dir(source(""));
-        // Nothing is downloaded: the module has no dependencies.
-        run(build.env("GOPROXY", "off").env("GOFLAGS", "-mod=mod"));
-        program
-    }))
+    let mut command = Command::new("go");
+    // Nothing is downloaded: the client has no dependencies.
+    command.arg("build").env("GOPROXY", "off").env("GOFLAGS", "-mod=mod");
+    Some(command)
+}
+
+/// The path of a shipped file.
+pub(super) fn shipped(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(path)
 }
