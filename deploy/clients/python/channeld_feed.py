@@ -1,4 +1,4 @@
-"""A client of channeld's feed. Needs Python 3.9 or newer, and no other package. README.md beside it has examples, one of which
+"""A client of channeld's feed. Needs Python 3.9 or newer, and no other package. README.md in the folder above has examples, one of which
 processes each event exactly once."""
 
 import http.client

@@ -8,6 +8,7 @@ use crate::support::free_address;
 
 mod access;
 mod consuming;
+mod exactly_once;
 mod program;
 mod reading;
 
