@@ -1,10 +1,12 @@
 //! The clients in `deploy/clients`. Each test runs once with each client.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 use simulator::{EventSpec, Kind, Options};
 
 use super::Served;
-use crate::support::free_address;
+use crate::support::{free_address, printed_lines, run, skip};
 
 mod access;
 mod consuming;
@@ -61,4 +63,30 @@ impl Feed {
 
 fn ten_events() -> Options {
     Options { events: 10, ..Options::default() }
+}
+
+/// A user copies these files, and should be able to read them.
+#[test]
+fn each_source_file_of_a_client_is_short() {
+    let folders = ["python", "typescript", "go"].map(|name| program::shipped("clients").join(name));
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
+    let is_source = |file: &std::path::PathBuf| {
+        file.extension().is_some_and(|kind| ["py", "ts", "go"].iter().any(|it| kind == *it))
+    };
+    let mut count = 0;
+    for file in files.filter(is_source) {
+        let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+        assert!(lines < 250, "{} has {lines} lines", file.display());
+        count += 1;
+    }
+    assert!(count >= 3, "{count} files");
+}
+
+#[test]
+fn the_go_client_is_formatted() {
+    if Command::new("gofmt").arg("-h").output().is_err() {
+        return skip("the program: gofmt");
+    }
+    let wrong = run(Command::new("gofmt").arg("-l").arg(program::shipped("clients/go")));
+    assert_eq!(printed_lines(&wrong), Vec::<String>::new());
 }
