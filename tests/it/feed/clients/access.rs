@@ -80,12 +80,12 @@ async fn a_client_checks_the_certificate_and_can_use_a_unix_socket(language: &st
     let mut feed = Feed::of(ten_events()).await;
     let path = |name: &str| feed.served.setup.path(name);
     let (right, other) = (Authority::new("of the feed"), Authority::new("of another server"));
-    let [certificate, key] = right.issue_server(&path("feed.pem"), &path("feed.key"));
+    let [certificate, key] = right.issue_to("127.0.0.1", &path("feed.pem"), &path("feed.key"));
     let (right, other) = (right.write(&path("right.pem")), other.write(&path("other.pem")));
     let socket = path("feed.sock");
     feed.served.setup.set("feed.tls_certificate", certificate);
     feed.served.setup.set("feed.tls_key", key);
-    feed.url = feed.url.replace("http://127.0.0.1", "https://localhost");
+    feed.url = feed.url.replace("http:", "https:");
     let mut daemon = feed.served.setup.start();
     daemon.until_logged("the feed is served").await;
     let task = |authority: &str| feed.task("events", &json!({"ca_file": authority, "count": 10}));
