@@ -100,7 +100,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
         sinks.insert(TABLE.to_owned(), LaneSettings::new(TABLE, sink, SINK_RETRY));
     }
     let channels = assembly::channels(&config, &clients, &sinks, &parts);
-    let feed = FeedService::start(&config, &sinks).await?;
+    let feed = FeedService::start(&config, &sinks, &parts.metrics).await?;
     if let Some(socket) = &socket {
         say(&about_feed(socket))?;
     }
