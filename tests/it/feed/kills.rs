@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -13,7 +14,9 @@ use tokio::process::{Child, Command};
 
 use super::Served;
 use super::reading::NEVER;
-use crate::support::{Daemon, Database, Server, deliverable, everything, free_address, programs, random, skip};
+use crate::support::{
+    Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Server, deliverable, everything, free_address, programs, random, skip,
+};
 
 /// The number of events, and the number of kills.
 const SAMPLE: (usize, usize) = (1_200, 8);
@@ -21,7 +24,7 @@ const FULL: (usize, usize) = (6_000, 25);
 
 const CHANNEL: &str = "c0";
 
-/// What is killed.
+/// What is killed, in turn.
 const VICTIMS: [Victim; 4] = [Victim::Daemon, Victim::ExactlyOnce, Victim::AtLeastOnce, Victim::Database];
 
 #[derive(Clone, Copy, Debug)]
@@ -143,8 +146,6 @@ async fn kills_of_daemon_clients_and_database_lose_nothing() {
     let setup = &mut served.setup;
     setup.set("feed.lease", "1s");
     setup.set("api.page_limit", 20);
-    setup.set("sinks.table.retry_wait", "20ms");
-    setup.set("sinks.table.retry_wait_max", "100ms");
     let truth = served.simulator.offsets(0);
     let mut unproved: BTreeSet<_> =
         truth.iter().filter(|(_, honesty)| *honesty == Honesty::Pending).map(|(offset, _)| *offset).collect();
@@ -161,7 +162,7 @@ async fn kills_of_daemon_clients_and_database_lose_nothing() {
                 Some(applications.in_file().len()).filter(|done| *done < moment)
             })
             .await;
-        let victim = VICTIMS[random.random_range(0..VICTIMS.len())];
+        let victim = VICTIMS[kill % VICTIMS.len()];
         match victim {
             Victim::Daemon => {
                 daemon.kill().await;
@@ -175,8 +176,8 @@ async fn kills_of_daemon_clients_and_database_lose_nothing() {
         }
         killed.push((moment, victim));
         prove(&mut unproved, &applications, |_| random.random_bool(0.3));
-        if kill % 5 == 2 && moment > 100 {
-            replay(&mut daemon, &applications).await;
+        if kill == kills / 2 {
+            replay(&mut daemon, &applications, 20).await;
         }
     }
     prove(&mut unproved, &applications, |_| true);
@@ -191,6 +192,8 @@ async fn kills_of_daemon_clients_and_database_lose_nothing() {
             (!is_complete || written < expected.len()).then(|| processed.len() + written)
         })
         .await;
+    replay(&mut daemon, &applications, 300).await;
+    daemon.until_logged("replay finished").await;
     daemon.stop().await;
 
     let once = applications.in_database().await;
@@ -217,13 +220,18 @@ fn prove(unproved: &mut BTreeSet<i64>, applications: &Applications, mut is_prove
     });
 }
 
-/// Replays the events that were delivered first. The table has them already, so this must change nothing.
-async fn replay(daemon: &mut Daemon, applications: &Applications) {
-    const FINISHED: &str = "replay finished";
-    let setup = &applications.served.setup;
+/// Replays events. The table has them already, so this must change nothing. Waits for the end of an earlier replay, which can last until
+/// the last proof has arrived.
+async fn replay(daemon: &mut Daemon, applications: &Applications, last: i64) {
     daemon.until_logged("channel started").await;
-    let before = daemon.log().lines(FINISHED).len();
-    let told = setup.tell(&["replay", "--channel", CHANNEL, "--sink", "table", "--from", "1", "--to", "20"]).await;
-    assert_eq!(told.code, Some(0), "{told:?}");
-    daemon.until("the replay ends", |daemon| daemon.log().lines(FINISHED).len() > before).await;
+    let (setup, to, deadline) = (&applications.served.setup, last.to_string(), Instant::now() + LONGEST_WAIT);
+    loop {
+        let told = setup.tell(&["replay", "--channel", CHANNEL, "--sink", "table", "--from", "1", "--to", &to]).await;
+        if told.code == Some(0) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{told:?}");
+        daemon.until("it runs", |_| true).await;
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
