@@ -4,16 +4,26 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+use super::daemon_connection::DaemonConnection;
 use super::page::{PageRequest, advice, form, table, time};
 use super::text::{text, whole};
 use channel::{grouped, span};
+use operator::Refusal;
+use operator::api::ListConsumers;
+use operator::feed::FeedConsumer;
 
-mod requests;
 pub(super) mod set_cursor;
 #[cfg(test)]
 mod tests;
 
-use requests::{ConsumerEntry, Unlisted, list};
+/// Why the consumers are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Unlisted {
+    /// The daemon has no feed.
+    NoFeed,
+    /// The daemon has not answered, or it refused the request. The text is the reason.
+    Failed(String),
+}
 
 /// The largest number of rows. Rows that need attention come first.
 const LISTED: usize = 500;
@@ -37,11 +47,25 @@ pub(super) async fn now(request: PageRequest) -> Response {
     current(&request).await.into_response()
 }
 
+/// The consumers, each with each of its channels.
+async fn list(daemon: &DaemonConnection) -> Result<Vec<FeedConsumer>, Unlisted> {
+    match daemon.try_ask(&ListConsumers {}, "").await.map_err(Unlisted::Failed)? {
+        Ok(listed) => Ok(listed.consumers),
+        Err(Refusal::NotFound(_)) => Err(Unlisted::NoFeed),
+        Err(refusal) => Err(Unlisted::Failed(refusal.to_string())),
+    }
+}
+
+/// The lowest cursor with which the consumer can read.
+fn lowest(entry: &FeedConsumer) -> i64 {
+    entry.oldest.map_or(0, |oldest| oldest - 1)
+}
+
 async fn current(request: &PageRequest) -> Markup {
     content(&list(&request.state.daemon).await, request.visitor.read_only, Timestamp::now())
 }
 
-fn content(listed: &Result<Vec<ConsumerEntry>, Unlisted>, read_only: bool, now: Timestamp) -> Markup {
+fn content(listed: &Result<Vec<FeedConsumer>, Unlisted>, read_only: bool, now: Timestamp) -> Markup {
     html! {
         div.heading { div {
             h1 { "Consumers" }
@@ -78,7 +102,7 @@ fn no_feed() -> Markup {
 }
 
 /// The consumers whose next event was deleted, each with the remedy.
-fn deleted(entries: &[ConsumerEntry], read_only: bool) -> Markup {
+fn deleted(entries: &[FeedConsumer], read_only: bool) -> Markup {
     let gone: Vec<_> = entries.iter().filter(|entry| entry.gone).collect();
     html! {
         @if !gone.is_empty() {
@@ -87,9 +111,9 @@ fn deleted(entries: &[ConsumerEntry], read_only: bool) -> Markup {
                 p.sub { "Retention deleted events before these consumers had committed them. The feed answers each request for a lease with 410 until the cursor is set." }
                 ul.reasons {
                     @for entry in gone.iter().take(LISTED) {
-                        @let lowest = entry.lowest();
+                        @let lowest = lowest(entry);
                         li {
-                            p { strong { "Consumer " (text(&entry.consumer)) ", channel " (text(&entry.channel)) ": " (positions(entry.cursor + 1, lowest)) " deleted." } }
+                            p { strong { "Consumer " (text(&entry.consumer)) ", channel " (text(&entry.channel)) ": " (positions(entry.through + 1, lowest)) " deleted." } }
                             p { "Read the missing events from another sink, or search for them with " code { "channeld search" } ". Then set the cursor to " (lowest) ": the consumer continues with the oldest event." }
                             @if !read_only { p { a.button.small href=(address(entry, Some(lowest))) { "Set the cursor to " (lowest) "…" } } }
                         }
@@ -101,7 +125,7 @@ fn deleted(entries: &[ConsumerEntry], read_only: bool) -> Markup {
     }
 }
 
-fn consumers(entries: &[ConsumerEntry], read_only: bool, now: Timestamp) -> Markup {
+fn consumers(entries: &[FeedConsumer], read_only: bool, now: Timestamp) -> Markup {
     let mut columns = vec![
         ("Consumer", ""),
         ("Channel", ""),
@@ -119,13 +143,12 @@ fn consumers(entries: &[ConsumerEntry], read_only: bool, now: Timestamp) -> Mark
     sorted.sort_by_key(|entry| !entry.gone);
     let rows = sorted.into_iter().take(LISTED).map(|entry| {
         let (class, state) = state(entry);
-        let waiting = entry.waiting_since.map(|since| now.as_second().saturating_sub(since.as_second()));
-        let waiting = waiting.map(|seconds| span(u64::try_from(seconds).unwrap_or(0)));
+        let waiting = entry.waiting_since.map(|_| span(entry.age_seconds(now)));
         vec![
             text(&entry.consumer),
             text(&entry.channel),
             html! { span.pill.(class) { (state) } },
-            html! { (entry.cursor) },
+            html! { (entry.through) },
             html! { (entry.newest) },
             html! { (number(entry.lag)) },
             html! { (waiting.unwrap_or_else(|| "–".to_owned())) },
@@ -147,10 +170,10 @@ fn consumers(entries: &[ConsumerEntry], read_only: bool, now: Timestamp) -> Mark
 }
 
 /// The class and the name of the consumer's state. `channeld consumers show` uses the same names.
-fn state(entry: &ConsumerEntry) -> (&'static str, &'static str) {
+fn state(entry: &FeedConsumer) -> (&'static str, &'static str) {
     if entry.gone {
         ("bad", "gone")
-    } else if entry.cursor > entry.newest {
+    } else if entry.through > entry.newest {
         // The table was restored or created again. The next lease sets the cursor back to the newest position.
         ("warn", "ahead")
     } else if entry.lag == 0 {
@@ -163,7 +186,7 @@ fn state(entry: &ConsumerEntry) -> (&'static str, &'static str) {
 }
 
 /// The address of the page that sets the cursor. Without a cursor, that page asks for one.
-fn address(entry: &ConsumerEntry, cursor: Option<i64>) -> String {
+fn address(entry: &FeedConsumer, cursor: Option<i64>) -> String {
     let cursor = cursor.map(|cursor| cursor.to_string());
     let mut members = vec![("consumer", &*entry.consumer), ("channel", &*entry.channel)];
     members.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));

@@ -7,7 +7,6 @@
 //! * **Every request names its sender** for the daemon's log.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,11 +14,10 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use channel::Sample;
-use ledger::store::shared::{ForwardedRequest, ForwardedResponse};
 use net::Chain;
 use net::tasks::lock;
 use operator::api::{GetLastHour, GetStatus};
-use operator::{self, Report, Request};
+use operator::{self, Refusal, Report, Request};
 
 /// How old the report for the head of a page may be.
 const RECENT: Duration = Duration::from_secs(2);
@@ -52,30 +50,18 @@ impl DaemonConnection {
         self.ask_as(request, &format!(", browser {browser}")).await
     }
 
-    /// Sends a request as the parts of an HTTP request, on behalf of a browser if there is one. The error is a sentence: why
-    /// the daemon does not answer.
-    pub(super) async fn send(
-        &self,
-        request: ForwardedRequest,
-        browser: Option<u64>,
-    ) -> Result<ForwardedResponse, String> {
-        let detail = browser.map(|browser| format!(", browser {browser}")).unwrap_or_default();
-        self.answered(operator::send(&self.directory, request, &self.by(&detail))).await
-    }
-
     async fn ask_as<R: Request>(&self, request: &R, detail: &str) -> Result<R::Answer, String> {
-        let answer = self.answered(operator::ask(&self.directory, request, &self.by(detail))).await?;
-        answer.map_err(|refusal| refusal.to_string())
+        self.try_ask(request, detail).await?.map_err(|refusal| refusal.to_string())
     }
 
-    /// The sender of a request, for the daemon's log.
-    fn by(&self, detail: &str) -> String {
-        format!("{} in the console{detail}", self.who)
-    }
-
-    /// Waits for the daemon's answer. The error is a sentence: why the daemon does not answer.
-    async fn answered<T>(&self, asked: impl Future<Output = io::Result<Option<T>>>) -> Result<T, String> {
-        match timeout(REQUEST_TIMEOUT, asked).await {
+    /// Returns the daemon's answer or refusal. The error is a sentence: why the daemon does not answer.
+    pub(super) async fn try_ask<R: Request>(
+        &self,
+        request: &R,
+        detail: &str,
+    ) -> Result<Result<R::Answer, Refusal>, String> {
+        let by = format!("{} in the console{detail}", self.who);
+        match timeout(REQUEST_TIMEOUT, operator::ask(&self.directory, request, &by)).await {
             Ok(Ok(Some(answer))) => Ok(answer),
             Ok(Ok(None)) => Err(format!(
                 "The daemon is unreachable: it is not running, or it does not use the directory {}.",

@@ -49,5 +49,5 @@ pub use request::Request;
 pub use serve::listener::Listener;
 pub use serve::router::Sources;
 pub use serve::routes::answer_others;
-pub use serve::socket::{Socket, ask, bind_private, send};
+pub use serve::socket::{Socket, ask, bind_private};
 pub use serve::{liveness, server};

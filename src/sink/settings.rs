@@ -276,6 +276,7 @@ pub struct SqliteSettings {
     pub feed: bool,
 }
 
+#[cfg(feature = "sqlite")]
 impl SqliteSettings {
     /// Whether the database has a table with the cursors of consumers.
     pub(crate) fn has_consumers(&self) -> bool {

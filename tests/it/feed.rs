@@ -103,14 +103,12 @@ impl Served {
 
     /// Executes statements in the database.
     async fn change(&self, statements: &str) {
-        match &self.database {
-            Some(database) => database.change(statements).await,
-            None => {
-                let connection = rusqlite::Connection::open(self.setup.path("events.db")).unwrap();
-                connection.busy_timeout(LONGEST_WAIT).unwrap();
-                connection.execute_batch(statements).unwrap();
-            }
+        if let Some(database) = &self.database {
+            return database.change(statements).await;
         }
+        let connection = rusqlite::Connection::open(self.setup.path("events.db")).unwrap();
+        connection.busy_timeout(LONGEST_WAIT).unwrap();
+        connection.execute_batch(statements).unwrap();
     }
 }
 

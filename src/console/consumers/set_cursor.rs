@@ -6,13 +6,14 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::requests::{self, ConsumerEntry, Unlisted, list};
-use super::{address, number, positions};
+use super::{Unlisted, address, list, lowest, number, positions};
 use crate::access::guard::READ_ONLY;
 use crate::change::{Confirmation, finished};
 use crate::page::{PageRequest, member, time};
 use crate::state::State;
 use crate::text::{text, whole};
+use operator::api::SetConsumerCursor;
+use operator::feed::FeedConsumer;
 
 /// The page to which a change returns.
 const BACK: &str = "/consumers";
@@ -50,12 +51,13 @@ pub(crate) async fn carry_out(request: PageRequest, body: String) -> Response {
         return request.problem(StatusCode::BAD_REQUEST, "The form is incomplete.").await;
     };
     let PageRequest { state, visitor, .. } = &request;
-    let set = requests::set_cursor(&state.daemon, visitor.number, &consumer, &channel, cursor).await;
-    let result = set.map(|()| format!("The cursor of {consumer} in channel {channel} is now {cursor}."));
+    let set = SetConsumerCursor { consumer: consumer.clone(), channel: channel.clone(), through: cursor };
+    let set = state.daemon.ask_for(visitor.number, &set).await;
+    let result = set.map(|_| format!("The cursor of {consumer} in channel {channel} is now {cursor}."));
     finished(&request, NAME, result, BACK)
 }
 
-async fn find(state: &State, consumer: &str, channel: &str) -> Result<ConsumerEntry, (StatusCode, String)> {
+async fn find(state: &State, consumer: &str, channel: &str) -> Result<FeedConsumer, (StatusCode, String)> {
     let listed = list(&state.daemon).await.map_err(|unlisted| match unlisted {
         Unlisted::NoFeed => (StatusCode::NOT_FOUND, "The daemon has no feed.".to_owned()),
         Unlisted::Failed(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
@@ -65,12 +67,12 @@ async fn find(state: &State, consumer: &str, channel: &str) -> Result<ConsumerEn
 }
 
 /// The cursors with which the consumer can read.
-fn range(entry: &ConsumerEntry) -> RangeInclusive<i64> {
-    entry.lowest()..=entry.newest
+fn range(entry: &FeedConsumer) -> RangeInclusive<i64> {
+    lowest(entry)..=entry.newest
 }
 
 /// Reads a cursor that was typed. The error says which cursors are possible.
-fn cursor(entry: &ConsumerEntry, typed: &str) -> Result<i64, String> {
+fn cursor(entry: &FeedConsumer, typed: &str) -> Result<i64, String> {
     let (typed, range) = (typed.trim(), range(entry));
     if let Some(cursor) = typed.parse().ok().filter(|cursor| range.contains(cursor)) {
         return Ok(cursor);
@@ -84,14 +86,14 @@ fn cursor(entry: &ConsumerEntry, typed: &str) -> Result<i64, String> {
 }
 
 /// Asks for the new cursor.
-fn choice(entry: &ConsumerEntry, typed: Option<&str>, why: Option<&str>) -> Markup {
+fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Markup {
     let range = range(entry);
     html! {
         div.confirm {
             h1 { "Set the cursor" }
             p { "Consumer " strong { (text(&entry.consumer)) } ", channel " strong { (text(&entry.channel)) } ". Delivery continues with the event after the cursor." }
             dl.numbers {
-                div { dt { "Cursor" } dd { (entry.cursor) } }
+                div { dt { "Cursor" } dd { (entry.through) } }
                 div { dt { "Oldest position" } dd { (entry.oldest.map_or_else(|| "–".to_owned(), |oldest| oldest.to_string())) } }
                 div { dt { "Newest position" } dd { (entry.newest) } }
                 div { dt { "Lag" } dd { (number(entry.lag)) } }
@@ -111,14 +113,14 @@ fn choice(entry: &ConsumerEntry, typed: Option<&str>, why: Option<&str>) -> Mark
                 }
             }
             div.actions {
-                @if entry.cursor != *range.start() { a.button.small href=(address(entry, Some(*range.start()))) { "Continue with the oldest event…" } }
-                @if entry.cursor != *range.end() { a.button.small href=(address(entry, Some(*range.end()))) { "Skip all events…" } }
+                @if entry.through != *range.start() { a.button.small href=(address(entry, Some(*range.start()))) { "Continue with the oldest event…" } }
+                @if entry.through != *range.end() { a.button.small href=(address(entry, Some(*range.end()))) { "Skip all events…" } }
             }
         }
     }
 }
 
-fn confirmation(entry: &ConsumerEntry, cursor: i64) -> Confirmation {
+fn confirmation(entry: &FeedConsumer, cursor: i64) -> Confirmation {
     Confirmation {
         title: "Set the cursor",
         effects: effects(entry, cursor),
@@ -136,11 +138,11 @@ fn confirmation(entry: &ConsumerEntry, cursor: i64) -> Confirmation {
 
 /// Describes the effect. Each element is a paragraph. The consumer may commit more events before the change is made, so the
 /// first sentence is true for any cursor that it has then.
-fn effects(entry: &ConsumerEntry, cursor: i64) -> Vec<Markup> {
+fn effects(entry: &FeedConsumer, cursor: i64) -> Vec<Markup> {
     let consumer = html! { "consumer " (text(&entry.consumer)) };
     let channel = text(&entry.channel);
-    let last = entry.cursor.min(entry.newest);
-    let mut effects = vec![if cursor < entry.cursor {
+    let last = entry.through.min(entry.newest);
+    let mut effects = vec![if cursor < entry.through {
         html! {
             "Events of channel " (channel) " after position " (cursor) " will be delivered again to " (consumer) "."
             @if cursor < last { " It has already committed " (positions(cursor + 1, last)) "." }
@@ -148,7 +150,7 @@ fn effects(entry: &ConsumerEntry, cursor: i64) -> Vec<Markup> {
     } else {
         html! {
             "Events of channel " (channel) " up to position " (cursor) " will not be delivered again to " (consumer) "."
-            @if cursor > entry.cursor { " " strong { "It has not committed " (positions(entry.cursor + 1, cursor)) ", and skips them." } }
+            @if cursor > entry.through { " " strong { "It has not committed " (positions(entry.through + 1, cursor)) ", and skips them." } }
             @else { " This is already its cursor." }
         }
     }];
@@ -166,7 +168,7 @@ mod tests {
     use super::*;
     use crate::consumers::tests::{behind, gone};
 
-    fn effects_of(entry: &ConsumerEntry, cursor: i64) -> String {
+    fn effects_of(entry: &FeedConsumer, cursor: i64) -> String {
         effects(entry, cursor).into_iter().map(Markup::into_string).collect()
     }
 
@@ -181,7 +183,7 @@ mod tests {
         let back = effects_of(&behind(), 11);
         assert!(back.contains("after position 11 will be delivered again to consumer <bdi>ledger</bdi>"), "{back}");
         assert!(back.contains("already committed position 12.") && !back.contains("skips"), "{back}");
-        let restored = ConsumerEntry { cursor: 50, lag: -10, ..behind() };
+        let restored = FeedConsumer { through: 50, lag: -10, ..behind() };
         assert!(
             !effects_of(&restored, 40).contains("committed"),
             "the table was restored and has no event after position 40"
@@ -193,7 +195,7 @@ mod tests {
     #[test]
     fn the_confirmation_says_that_a_lease_ends() {
         assert!(!effects_of(&behind(), 0).contains("lease"));
-        let leased = ConsumerEntry { leased_until: behind().waiting_since, ..behind() };
+        let leased = FeedConsumer { leased_until: behind().waiting_since, ..behind() };
         assert!(effects_of(&leased, 0).contains("answered 409"));
     }
 

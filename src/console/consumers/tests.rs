@@ -7,11 +7,12 @@ fn now() -> Timestamp {
 }
 
 /// A consumer that has committed 12 of 40 events. The last event was delivered ten minutes ago.
-pub(super) fn behind() -> ConsumerEntry {
-    ConsumerEntry {
+pub(super) fn behind() -> FeedConsumer {
+    FeedConsumer {
         consumer: "ledger".to_owned(),
         channel: "c0".to_owned(),
-        cursor: 12,
+        channel_id: String::new(),
+        through: 12,
         newest: 40,
         oldest: Some(1),
         lag: 28,
@@ -22,16 +23,16 @@ pub(super) fn behind() -> ConsumerEntry {
 }
 
 /// A consumer that has committed everything.
-fn caught_up() -> ConsumerEntry {
-    ConsumerEntry { consumer: "audit".to_owned(), cursor: 40, lag: 0, waiting_since: None, ..behind() }
+fn caught_up() -> FeedConsumer {
+    FeedConsumer { consumer: "audit".to_owned(), through: 40, lag: 0, waiting_since: None, ..behind() }
 }
 
 /// A consumer whose next events, 13 to 20, were deleted.
-pub(super) fn gone() -> ConsumerEntry {
-    ConsumerEntry { oldest: Some(21), gone: true, ..behind() }
+pub(super) fn gone() -> FeedConsumer {
+    FeedConsumer { oldest: Some(21), gone: true, ..behind() }
 }
 
-fn shown(entries: Vec<ConsumerEntry>, read_only: bool) -> String {
+fn shown(entries: Vec<FeedConsumer>, read_only: bool) -> String {
     content(&Ok(entries), read_only, now()).into_string()
 }
 
@@ -44,7 +45,7 @@ fn cell<'a>(page: &'a str, column: &str) -> &'a str {
 #[test]
 fn a_row_shows_the_cursor_the_lag_and_the_lease() {
     let leased_until = Some(now() + SignedDuration::from_secs(30));
-    let page = shown(vec![ConsumerEntry { newest: 4_012, lag: 4_000, leased_until, ..behind() }], false);
+    let page = shown(vec![FeedConsumer { newest: 4_012, lag: 4_000, leased_until, ..behind() }], false);
     for (column, said) in [
         ("Consumer", "<bdi>ledger</bdi>"),
         ("Channel", "<bdi>c0</bdi>"),
@@ -65,10 +66,10 @@ fn the_state_names_the_worst_problem() {
     let leased_until = Some(now());
     for (entry, expected) in [
         (behind(), "waiting"),
-        (ConsumerEntry { leased_until, ..behind() }, "leased"),
+        (FeedConsumer { leased_until, ..behind() }, "leased"),
         (caught_up(), "ok"),
-        (ConsumerEntry { newest: 39, lag: -1, ..caught_up() }, "ahead"),
-        (ConsumerEntry { leased_until, ..gone() }, "gone"),
+        (FeedConsumer { newest: 39, lag: -1, ..caught_up() }, "ahead"),
+        (FeedConsumer { leased_until, ..gone() }, "gone"),
     ] {
         assert_eq!(state(&entry).1, expected, "{entry:?}");
     }
@@ -102,6 +103,6 @@ fn a_page_without_consumers_says_why() {
 
 #[test]
 fn names_are_text() {
-    let page = shown(vec![ConsumerEntry { consumer: "<b>\"&".to_owned(), ..gone() }], false);
+    let page = shown(vec![FeedConsumer { consumer: "<b>\"&".to_owned(), ..gone() }], false);
     assert!(page.contains("&lt;b&gt;&quot;&amp;") && !page.contains("<b>"), "{page}");
 }

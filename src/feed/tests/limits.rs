@@ -87,7 +87,7 @@ async fn an_answer_has_at_most_four_mebibytes_and_at_least_one_event() {
 async fn malformed_and_huge_requests_are_refused() {
     served(settings(), async |feed| {
         let token = format!("Authorization: Bearer {TOKEN}\r\n");
-        let many: String = (0..200).map(|number| format!("X-{number}: x\r\n")).collect();
+        let many = "X: x\r\n".repeat(200);
         let long = format!("X: {}\r\n", "x".repeat(64 << 10));
         let two_lengths = "Content-Length: 4\r\n";
         for (headers, status) in [(&*many, 431), (&*long, 431), (two_lengths, 400)] {

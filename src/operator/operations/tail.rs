@@ -87,13 +87,13 @@ impl Operations {
 /// # Errors
 /// If a record does not contain the value that a filter needs.
 pub fn search_rules(filter: &Filter) -> Result<record::Filter, Refusal> {
+    fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
+        values.into_iter().map(|value| value.to_string()).collect()
+    }
     if filter.chain_environment.is_some() {
         let message =
             "an event does not name its chain's environment: filter by its chain selector, or watch the service";
         return Err(Refusal::Usage(message.to_owned()));
-    }
-    fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
-        values.into_iter().map(|value| value.to_string()).collect()
     }
     let mut rule = Rule::from([
         (Field::Type, texts(&filter.types)),

@@ -118,15 +118,12 @@ pub async fn ask<R: Request>(
     request: &R,
     by: &str,
 ) -> io::Result<Option<Result<R::Answer, Refusal>>> {
-    let answer = send(directory, asked(request), by).await?;
-    Ok(answer.as_ref().map(decode))
+    let Some(answer) = send(directory, asked(request), by).await? else { return Ok(None) };
+    Ok(Some(decode(&answer)))
 }
 
-/// Like [`ask`], for a request that is given as the parts of an HTTP request. Its answer is not decoded.
-///
-/// # Errors
-/// The reason why the daemon did not answer.
-pub async fn send(directory: &Path, asked: ForwardedRequest, by: &str) -> io::Result<Option<ForwardedResponse>> {
+/// Sends the parts of an HTTP request. `None` if no daemon listens.
+async fn send(directory: &Path, asked: ForwardedRequest, by: &str) -> io::Result<Option<ForwardedResponse>> {
     use io::ErrorKind::{ConnectionRefused, InvalidInput, NotFound};
     let daemon = match UnixStream::connect(directory.join(NAME)).await {
         Ok(daemon) => daemon,

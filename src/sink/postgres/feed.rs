@@ -80,7 +80,7 @@ impl FeedTables {
                     }
                 }
                 Err(error) => {
-                    debug!(error = %Chain(&error), "the feed is not notified of deliveries by other instances")
+                    debug!(error = %Chain(&error), "the feed is not notified of deliveries by other instances");
                 }
             }
         }

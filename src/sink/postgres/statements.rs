@@ -82,45 +82,8 @@ impl PostgresSettings {
 
 impl Statements {
     pub(super) fn of(settings: &PostgresSettings) -> Self {
-        let (table, progress, key) = (settings.quoted(), settings.progress(), key());
-        let names = names();
-        let arrays =
-            |before: usize, count: usize| joined((1..=count).map(|number| format!("${}", before + number)), ", ");
-        let values = COLUMNS.iter().map(|column| {
-            let cast = if column.kind == CellKind::Json { "::jsonb" } else { "" };
-            format!("given.{}{cast}", quoted(column.name))
-        });
-        let values = joined(values, ", ");
-        let (rows, mut parameters) = (arrays(BEFORE, COLUMNS.len()), BEFORE + COLUMNS.len());
-        let merged = match settings.operations() {
-            Some(table) => {
-                let (names, arrays) = (operations::names(), arrays(parameters, operations::COLUMNS.len()));
-                parameters += operations::COLUMNS.len();
-                let source =
-                    format!("select {names} from lane, unnest({arrays}) as given ({names}) where lane.is_ready");
-                format!(", merged as ({})", operations::upsert(&table, &source))
-            }
-            None => String::new(),
-        };
-        let [notified, note] = [1, 2].map(|number| parameters + number);
-        let notify = match settings.notify {
-            Some(_) => format!(", (select pg_notify(${notified}, ${note}) from written limit 1)"),
-            None => String::new(),
-        };
-        // Rows become readable for the feed when they are on the disk.
-        let feed = settings.feed.then(|| {
-            let channel = settings.feed_channel();
-            format!(", case when $6 then (select pg_notify('{channel}', $1::text) from moved limit 1) end")
-        });
-        let feed = feed.unwrap_or_default();
-        let (locked, is_current) = (locked(&progress), IS_CURRENT);
-        let newest = newest(&table);
-        // An event above the highest offset has no row. Most events are new, and need no search for their row then.
-        let highest = format!("coalesce((select max(e.event_offset) from {table} as e where e.channel_id = $1), -1)");
-        let unnumbered = format!("select from {table} as e where e.channel_id = $1 and e.{POSITION} is null");
+        let (table, progress, key, names) = (settings.quoted(), settings.progress(), key(), names());
         let lane = "p.channel_id = $1 and p.sink = $2";
-        // A lease that is not shared has epoch 0 and is always valid.
-        let in_force = "(p.epoch <= $4 or $4 = 0)";
         let pending = "unnest($5::bigint[], $6::uuid[]) as pending (event_offset, event_id)";
         let is_pending = format!(
             "e.channel_id = $1 and e.event_offset = pending.event_offset and {} = {}",
@@ -130,49 +93,13 @@ impl Statements {
         let taken_over = format!(
             "select exists (select from lane), exists (select from {progress} as p where {lane}), \
              (select through from lane), coalesce(array_agg(e.event_offset), '{{}}'), \
-             coalesce(array_agg(e.event_id), '{{}}'), exists ({unnumbered}) \
-             from {table} as e join {pending} on {is_pending}"
+             coalesce(array_agg(e.event_id), '{{}}'), exists ({}) \
+             from {table} as e join {pending} on {is_pending}",
+            unnumbered(&table)
         );
         Self {
-            insert: format!(
-                "with {locked}, \
-                 lane as (select {newest} as newest, {highest} as highest, {is_current} and not ($7 and exists ({unnumbered})) as is_ready \
-                 from locked as p where p.sink = $2 and {in_force} and p.through is not distinct from $5::bigint), \
-                 written as (insert into {table} ({names}, {POSITION}) \
-                 select {values}, lane.newest + row_number() over (order by given.ordinal) \
-                 from lane, unnest({rows}) with ordinality as given ({names}, ordinal) \
-                 where lane.is_ready and (given.event_offset > lane.highest or not exists (select from {table} as e \
-                 where e.channel_id = given.channel_id and e.event_offset = given.event_offset \
-                 and {existing_id} = {given_id})) \
-                 on conflict ({key}) do nothing returning {POSITION}){merged}, \
-                 moved as (update {progress} as p set \
-                 {POSITION} = case when $6 then coalesce((select max({POSITION}) from written), lane.newest) \
-                 else p.{POSITION} end, \
-                 through = case when p.sink = $2 then greatest(p.through, $3) else p.through end, \
-                 epoch = case when p.sink = $2 then $4 else p.epoch end \
-                 from lane where p.channel_id = $1 and lane.is_ready returning p.sink) \
-                 select (select count(*) from moved where sink = $2), {BACKEND}, \
-                 coalesce((select is_ready from lane), true), \
-                 case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}{feed}",
-                existing_id = identity("e.event_id"),
-                given_id = identity("given.event_id"),
-            ),
-            number: format!(
-                "with {locked}, \
-                 channel as (select {newest} as newest, {is_current} as is_current), \
-                 unnumbered as (select event_offset, event_id, row_number() over (order by delivered, event_offset, event_id nulls first) as number \
-                 from (select event_offset, event_id, delivered from {table} as e \
-                 where e.channel_id = $1 and e.{POSITION} is null \
-                 order by delivered, event_offset, event_id nulls first limit $2) as first), \
-                 numbered as (update {table} as e set {POSITION} = channel.newest + u.number \
-                 from channel, unnumbered as u where channel.is_current and e.channel_id = $1 \
-                 and e.event_offset = u.event_offset and {existing_id} = {unnumbered_id} returning e.{POSITION}), \
-                 moved as (update {progress} as p set {POSITION} = (select max({POSITION}) from numbered) \
-                 where p.channel_id = $1 and exists (select from numbered)) \
-                 select (select count(*) from numbered), (select count(*) from unnumbered) = 0",
-                existing_id = identity("e.event_id"),
-                unnumbered_id = identity("u.event_id"),
-            ),
+            insert: insert(settings),
+            number: number(settings),
             copy: format!(
                 "insert into {table} ({names}) select {} from {table} where channel_id = $1 \
                  order by event_offset desc limit 1 returning 1",
@@ -181,10 +108,10 @@ impl Statements {
             adopt: format!(
                 "with lane as (insert into {progress} as p (channel_id, sink, through, epoch) values ($1, $2, $3, $4) \
                  on conflict (channel_id, sink) do update set through = excluded.through, epoch = excluded.epoch \
-                 where {in_force} returning p.through) {taken_over}"
+                 where {IN_FORCE} returning p.through) {taken_over}"
             ),
             claim: format!(
-                "with lane as (update {progress} as p set epoch = $4 where {lane} and {in_force} \
+                "with lane as (update {progress} as p set epoch = $4 where {lane} and {IN_FORCE} \
                  returning p.through) {taken_over}"
             ),
             // The statement also mentions the table of events, so that it fails if this table is missing: a position without
@@ -209,6 +136,98 @@ impl Statements {
         }
     }
 }
+
+/// The statement that writes rows and moves the lane's position.
+fn insert(settings: &PostgresSettings) -> String {
+    let (table, progress, key) = (settings.quoted(), settings.progress(), key());
+    let names = names();
+    let arrays = |before: usize, count: usize| joined((1..=count).map(|number| format!("${}", before + number)), ", ");
+    let values = COLUMNS.iter().map(|column| {
+        let cast = if column.kind == CellKind::Json { "::jsonb" } else { "" };
+        format!("given.{}{cast}", quoted(column.name))
+    });
+    let values = joined(values, ", ");
+    let (rows, mut parameters) = (arrays(BEFORE, COLUMNS.len()), BEFORE + COLUMNS.len());
+    let merged = match settings.operations() {
+        Some(table) => {
+            let (names, arrays) = (operations::names(), arrays(parameters, operations::COLUMNS.len()));
+            parameters += operations::COLUMNS.len();
+            let source = format!("select {names} from lane, unnest({arrays}) as given ({names}) where lane.is_ready");
+            format!(", merged as ({})", operations::upsert(&table, &source))
+        }
+        None => String::new(),
+    };
+    let [notified, note] = [1, 2].map(|number| parameters + number);
+    let notify = match settings.notify {
+        Some(_) => format!(", (select pg_notify(${notified}, ${note}) from written limit 1)"),
+        None => String::new(),
+    };
+    // Rows become readable for the feed when they are on the disk.
+    let feed = settings.feed.then(|| {
+        let channel = settings.feed_channel();
+        format!(", case when $6 then (select pg_notify('{channel}', $1::text) from moved limit 1) end")
+    });
+    let feed = feed.unwrap_or_default();
+    let (locked, is_current) = (locked(&progress), IS_CURRENT);
+    let newest = newest(&table);
+    // An event above the highest offset has no row. Most events are new, and need no search for their row then.
+    let highest = format!("coalesce((select max(e.event_offset) from {table} as e where e.channel_id = $1), -1)");
+    let unnumbered = unnumbered(&table);
+    format!(
+        "with {locked}, \
+         lane as (select {newest} as newest, {highest} as highest, {is_current} and not ($7 and exists ({unnumbered})) as is_ready \
+         from locked as p where p.sink = $2 and {IN_FORCE} and p.through is not distinct from $5::bigint), \
+         written as (insert into {table} ({names}, {POSITION}) \
+         select {values}, lane.newest + row_number() over (order by given.ordinal) \
+         from lane, unnest({rows}) with ordinality as given ({names}, ordinal) \
+         where lane.is_ready and (given.event_offset > lane.highest or not exists (select from {table} as e \
+         where e.channel_id = given.channel_id and e.event_offset = given.event_offset \
+         and {existing_id} = {given_id})) \
+         on conflict ({key}) do nothing returning {POSITION}){merged}, \
+         moved as (update {progress} as p set \
+         {POSITION} = case when $6 then coalesce((select max({POSITION}) from written), lane.newest) \
+         else p.{POSITION} end, \
+         through = case when p.sink = $2 then greatest(p.through, $3) else p.through end, \
+         epoch = case when p.sink = $2 then $4 else p.epoch end \
+         from lane where p.channel_id = $1 and lane.is_ready returning p.sink) \
+         select (select count(*) from moved where sink = $2), {BACKEND}, \
+         coalesce((select is_ready from lane), true), \
+         case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}{feed}",
+        existing_id = identity("e.event_id"),
+        given_id = identity("given.event_id"),
+    )
+}
+
+/// The statement that gives positions to rows of an older version.
+fn number(settings: &PostgresSettings) -> String {
+    let (table, progress) = (settings.quoted(), settings.progress());
+    let (locked, is_current) = (locked(&progress), IS_CURRENT);
+    let newest = newest(&table);
+    format!(
+        "with {locked}, \
+         channel as (select {newest} as newest, {is_current} as is_current), \
+         unnumbered as (select event_offset, event_id, row_number() over (order by delivered, event_offset, event_id nulls first) as number \
+         from (select event_offset, event_id, delivered from {table} as e \
+         where e.channel_id = $1 and e.{POSITION} is null \
+         order by delivered, event_offset, event_id nulls first limit $2) as first), \
+         numbered as (update {table} as e set {POSITION} = channel.newest + u.number \
+         from channel, unnumbered as u where channel.is_current and e.channel_id = $1 \
+         and e.event_offset = u.event_offset and {existing_id} = {unnumbered_id} returning e.{POSITION}), \
+         moved as (update {progress} as p set {POSITION} = (select max({POSITION}) from numbered) \
+         where p.channel_id = $1 and exists (select from numbered)) \
+         select (select count(*) from numbered), (select count(*) from unnumbered) = 0",
+        existing_id = identity("e.event_id"),
+        unnumbered_id = identity("u.event_id"),
+    )
+}
+
+/// A query for rows of an older version, which have no position.
+fn unnumbered(table: &str) -> String {
+    format!("select from {table} as e where e.channel_id = $1 and e.{POSITION} is null")
+}
+
+/// Whether the lease of the writer is valid. A lease that is not shared has epoch 0 and is always valid.
+const IN_FORCE: &str = "(p.epoch <= $4 or $4 = 0)";
 
 /// Whether no other writer has committed between the snapshot of the statement and the lock of the lanes.
 const IS_CURRENT: &str = "not exists (select from locked as l join seen as s on s.sink = l.sink \

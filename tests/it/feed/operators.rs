@@ -89,7 +89,7 @@ async fn the_lag_of_a_consumer_is_visible_and_an_operator_sets_its_cursor(kind: 
         "lag": 15, "waiting_since": shown["waiting_since"], "leased_until": null, "gone": false,
     });
     assert_eq!(shown, expected);
-    assert_eq!(setup.tell(&["consumers", "show", "--json"]).await.json(), [expected.clone()]);
+    assert_eq!(setup.tell(&["consumers", "show", "--json"]).await.json(), std::slice::from_ref(&expected));
     let table = String::from_utf8(setup.tell(&["consumers", "show"]).await.out).unwrap();
     assert!(table.starts_with("CONSUMER ") && table.contains("\nledger ") && !table.contains('\u{1b}'), "{table}");
     let status = setup.tell(&["status", "--json"]).await.json().remove(0);

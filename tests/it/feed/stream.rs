@@ -29,10 +29,10 @@ impl EventStream {
     /// The next event and its id.
     async fn next(&mut self) -> (String, FeedEvent) {
         loop {
-            while let Some((message, rest)) = self.text.split_once("\n\n") {
+            while let Some(end) = self.text.find("\n\n") {
+                let message: String = self.text.drain(..end + 2).collect();
                 let value = |name: &str| message.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
                 let found = value("id").map(|id| (id.to_owned(), value("data").expect("it has data").to_owned()));
-                self.text = rest.to_owned();
                 if let Some((id, data)) = found {
                     return (id, FeedEvent::of(&serde_json::from_str(&data).unwrap()));
                 }
