@@ -103,7 +103,7 @@ fn no_feed() -> Markup {
 
 /// The consumers whose next event was deleted, each with the remedy.
 fn deleted(entries: &[FeedConsumer], read_only: bool) -> Markup {
-    let gone: Vec<_> = entries.iter().filter(|entry| entry.gone).collect();
+    let gone: Vec<_> = entries.iter().filter(|entry| entry.gone && entry.has_cursor).collect();
     html! {
         @if !gone.is_empty() {
             section aria-labelledby="deleted" {
@@ -171,7 +171,10 @@ fn consumers(entries: &[FeedConsumer], read_only: bool, now: Timestamp) -> Marku
 
 /// The class and the name of the consumer's state. `channeld consumers show` uses the same names.
 fn state(entry: &FeedConsumer) -> (&'static str, &'static str) {
-    if entry.gone {
+    if !entry.has_cursor {
+        // The consumer stores its position itself, or has not begun.
+        ("aside", "no cursor")
+    } else if entry.gone {
         ("bad", "gone")
     } else if entry.through > entry.newest {
         // The table was restored or created again. The next lease sets the cursor back to the newest position.

@@ -107,6 +107,7 @@ fn state_of(
         consumer: consumer.name.to_string(),
         channel: channel.name.to_string(),
         channel_id: channel.id.to_string(),
+        has_cursor: cursor.is_some(),
         through,
         newest: position.newest,
         oldest: position.oldest,

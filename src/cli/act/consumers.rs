@@ -20,7 +20,8 @@ pub(crate) enum Command {
     /// Show the cursor, the lag and the lease of each consumer.
     ///
     /// The lag is the number of events that the consumer has not committed. OLDEST is the time since the first of them was
-    /// delivered to the table.
+    /// delivered to the table. A consumer with the state `no cursor` has never asked for a lease: it stores its position itself,
+    /// or has not begun.
     Show {
         /// Print one JSON object per line.
         #[arg(long)]

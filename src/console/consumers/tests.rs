@@ -12,6 +12,7 @@ pub(super) fn behind() -> FeedConsumer {
         consumer: "ledger".to_owned(),
         channel: "c0".to_owned(),
         channel_id: String::new(),
+        has_cursor: true,
         through: 12,
         newest: 40,
         oldest: Some(1),
@@ -66,6 +67,7 @@ fn the_state_names_the_worst_problem() {
     let leased_until = Some(now());
     for (entry, expected) in [
         (behind(), "waiting"),
+        (FeedConsumer { has_cursor: false, ..behind() }, "no cursor"),
         (FeedConsumer { leased_until, ..behind() }, "leased"),
         (caught_up(), "ok"),
         (FeedConsumer { newest: 39, lag: -1, ..caught_up() }, "ahead"),

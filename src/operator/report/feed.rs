@@ -28,7 +28,10 @@ pub struct FeedConsumer {
     pub channel: String,
     /// The id of the channel.
     pub channel_id: String,
-    /// The cursor: the position of the last event that the consumer has committed. Without a commit, the position before the oldest
+    /// Whether the feed stores a cursor for the consumer: from its first lease on. A consumer that only reads events stores its position
+    /// itself.
+    pub has_cursor: bool,
+    /// The cursor: the position of the last event that the consumer has committed. Without a cursor, the position before the oldest
     /// event.
     pub through: i64,
     /// The newest position of the channel.

@@ -168,7 +168,7 @@ fn of_feed(gauges: &mut Gauges, feed: &FeedStatus) {
     let now = Timestamp::now();
     gauges.set("channeld_feed_waiting", &[], feed.waiting);
     gauges.set_known("channeld_feed_consumers_read_timestamp_seconds", &[], feed.read.map(Timestamp::as_second));
-    for consumer in &feed.consumers {
+    for consumer in feed.consumers.iter().filter(|consumer| consumer.has_cursor) {
         let labels = [&*consumer.consumer, &*consumer.channel];
         gauges.set("channeld_feed_consumer_lag", &labels, consumer.lag);
         gauges.set("channeld_feed_consumer_age_seconds", &labels, consumer.age_seconds(now));

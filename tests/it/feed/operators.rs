@@ -85,7 +85,7 @@ async fn the_lag_of_a_consumer_is_visible_and_an_operator_sets_its_cursor(kind: 
     assert!((0..=60).contains(&age), "{shown}");
     let channel_id = served.simulator.announcement().channels[0].to_string();
     let expected = json!({
-        "consumer": "ledger", "channel": "c0", "channel_id": channel_id, "through": 5, "newest": 20, "oldest": 1,
+        "consumer": "ledger", "channel": "c0", "channel_id": channel_id, "has_cursor": true, "through": 5, "newest": 20, "oldest": 1,
         "lag": 15, "waiting_since": shown["waiting_since"], "leased_until": null, "gone": false,
     });
     assert_eq!(shown, expected);

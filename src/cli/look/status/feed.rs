@@ -29,6 +29,7 @@ pub(crate) fn consumers(consumers: &[FeedConsumer], now: Timestamp) -> Table {
     let mut rows = vec![(heading.into_iter().chain(quantities).collect(), String::new())];
     for consumer in consumers {
         let (style, state) = match consumer {
+            FeedConsumer { has_cursor: false, .. } => (PASSING, "no cursor"),
             FeedConsumer { gone: true, .. } => (BAD, "gone"),
             FeedConsumer { through, newest, .. } if through > newest => (PASSING, "ahead"),
             FeedConsumer { lag: 0, .. } => (GOOD, "ok"),
@@ -68,6 +69,7 @@ mod tests {
         let consumer = |name: &str, lag| FeedConsumer {
             consumer: name.to_owned(),
             channel: "c0".to_owned(),
+            has_cursor: true,
             newest: 9,
             through: 9 - lag,
             lag,

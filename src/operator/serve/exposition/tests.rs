@@ -120,12 +120,14 @@ fn a_scrape_contains_what_is_known_about_the_consumers_of_the_feed() {
     let consumer = |name: &str, lag, waiting_since, gone| FeedConsumer {
         consumer: name.to_owned(),
         channel: "settlements-eu-00000".to_owned(),
+        has_cursor: true,
         lag,
         waiting_since,
         gone,
         ..FeedConsumer::default()
     };
-    let consumers = vec![consumer("ledger", 0, None, false), consumer("audit", 7, Some(since(600)), true)];
+    let reader = FeedConsumer { has_cursor: false, ..consumer("reader", 9, Some(since(900)), false) };
+    let consumers = vec![consumer("ledger", 0, None, false), consumer("audit", 7, Some(since(600)), true), reader];
     let feed = FeedStatus { waiting: 3, consumers, read: Some(since(60)), ..FeedStatus::default() };
     let report = Report { channels: vec![healthy(&channel(0))], feed: Some(feed), ..Report::default() };
     let text = text(&metrics, &report, true).unwrap();
@@ -137,6 +139,7 @@ fn a_scrape_contains_what_is_known_about_the_consumers_of_the_feed() {
         (of("channeld_feed_consumer_lag", "ledger"), of("channeld_feed_consumer_lag", "audit")),
         (Some(0), Some(7))
     );
+    assert_eq!(of("channeld_feed_consumer_lag", "reader"), None, "the feed does not know what it has processed");
     assert_eq!(of("channeld_feed_consumer_age_seconds", "ledger"), Some(0));
     assert!((600..660).contains(&of("channeld_feed_consumer_age_seconds", "audit").unwrap()), "{text}");
     assert_eq!(
