@@ -151,8 +151,8 @@ impl Visit for Fields {
 }
 
 /// The crates of channeld that write logs, without the program itself. A target begins with the name of its crate.
-pub const CRATES: [&str; 10] =
-    ["api", "channel", "cluster", "console", "ledger", "net", "operator", "record", "sink", "telemetry"];
+pub const CRATES: [&str; 11] =
+    ["api", "channel", "cluster", "console", "feed", "ledger", "net", "operator", "record", "sink", "telemetry"];
 
 /// Converts a target to its displayed form.
 pub(super) fn shown(target: &str) -> Cow<'_, str> {
