@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **No token, no answer,** except on a Unix socket, to which only its owner can connect.
-//! * **A token is checked for every request and again after every wait,** with the settings in force. A token that was removed
+//! * **Every request needs a token,** except on a Unix socket, to which only its owner can connect.
+//! * **A token is checked for every request and after every wait,** with the current settings. A token that was removed
 //!   therefore ends the streams that use it.
 //! * **No token is stored or logged.** Only hashes are compared.
 

@@ -8,21 +8,21 @@
 //! operator ──────────► operators ────────────┘    consumers, and their cursors
 //! ```
 //!
-//! A client either keeps its position itself (`events`, `stream`), or the feed keeps the cursor of a named consumer (`lease`,
-//! `commit`). `channeld schema feed` prints the description of the calls ([`openapi`]).
+//! A client stores its own position (`events`, `stream`), or the feed stores a cursor for a consumer (`lease`, `commit`).
+//! `channeld schema feed` prints the description of the calls ([`openapi`]).
 //!
 //! # Invariants
 //!
-//! * **No event is skipped.** Positions are dense, and an answer begins at the position after the requested one. If its row was
-//!   deleted, or if the position does not exist, the answer is a problem.
-//! * **No token, no answer.** See `access`.
+//! * **No event is skipped.** Positions are dense, and a response begins with the event after the requested position. If this
+//!   event was deleted, or the requested position does not exist, the response is a problem.
+//! * **Every request needs a token,** except on a Unix socket. See `access`.
 //! * **Records are not parsed again.** Clients receive the bytes that were delivered.
-//! * **Everything is bounded:** connections and requests, in total and for each consumer; the sizes of requests, answers and all
-//!   answers together; every wait, and the time that a client takes to read a part of its answer.
+//! * **Everything is bounded:** connections and requests, in total and for each consumer; the sizes of requests, responses and
+//!   all responses together; every wait, and the time that a client takes to read a part of its response.
 //!
 //! # Cancellation
 //!
-//! A request ends when its client leaves. A lease that the client did not receive expires.
+//! A request is canceled when its client disconnects. A lease that the client did not receive expires.
 
 #![forbid(unsafe_code)]
 

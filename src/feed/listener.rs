@@ -5,7 +5,8 @@
 //! * **Bounded:** see [`BOUNDS`].
 //! * **One request per connection.** A proxy in front of the feed and the feed can therefore never disagree about where a request
 //!   ends and the next one begins.
-//! * **A handshake delays no other client.** It is a part of the connection's first reading, and has the same time limit.
+//! * **A slow TLS handshake does not delay other clients.** It runs in the task of its connection, within the time limit of the
+//!   first read.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
@@ -43,10 +44,10 @@ pub(crate) const BOUNDS: Bounds =
 /// Connections beyond the largest number of requests. Their clients are told that the feed is busy.
 const REFUSED_CLIENTS: usize = 16;
 
-/// How long clients can take to read their answers when the daemon ends.
+/// How long clients can take to read their responses when the daemon ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// The directory in which the socket is created before it gets its name.
+/// The socket is created in this private directory and then renamed, so that no other user can connect before its mode is set.
 const CLOSED: &str = ".feed";
 
 /// A listener that does not serve yet.
@@ -92,12 +93,13 @@ impl FeedListener {
         Self { socket, file, clients: TaskTracker::new() }
     }
 
-    /// Returns a future that waits until no client is connected any more, for a short time at most. The feed must be served meanwhile.
+    /// Returns a future that waits until all clients have disconnected, for at most `LAST_ANSWERS`. The caller must continue to poll
+    /// [`serve`].
     pub fn last_answers(&self) -> impl Future<Output = ()> + use<> {
         let clients = self.clients.clone();
         async move {
             clients.close();
-            // The connections of clients that do not read their answers are cut off.
+            // The connections of clients that do not read their responses are closed.
             let _ = timeout(LAST_ANSWERS, clients.wait()).await;
         }
     }
@@ -122,7 +124,7 @@ impl FeedListener {
         Ok(match &self.socket {
             Socket::Tcp(listener) => {
                 let (client, peer) = listener.accept().await?;
-                // A small answer is sent at once. If this cannot be set, answers are only slower.
+                // A small response is sent at once. If this cannot be set, responses are only slower.
                 let _ = client.set_nodelay(true);
                 ClientStream::tcp(client, peer, tls.acceptor()?, self.clients.token())
             }
@@ -147,12 +149,13 @@ fn bind_socket(path: &Path) -> io::Result<UnixListener> {
 /// The operators of the feed: where requests are counted and consumers are reported, and the queue of their requests.
 pub type Operators = (FeedHandle, mpsc::Receiver<ConsumerRequest>);
 
-/// Serves the events of a table until it is dropped. `memory` is the limit for the events of all answers, in bytes. Another table and
-/// new settings are used from the next request on. After `stop` was canceled, requests do not wait any more, and new requests are refused.
+/// Serves the events of a table until it is dropped. `memory` is the limit for the events of all answers, in bytes. After a reload,
+/// the next request uses the new table and settings. After `stop` was canceled, requests no longer wait, and new requests are
+/// refused.
 ///
 /// # Cancellation
 ///
-/// Can be dropped at any point. Answers that were not sent completely are cut off.
+/// Can be dropped at any point. Responses that were not sent completely are cut off.
 pub async fn serve(
     listener: FeedListener,
     memory: usize,
@@ -189,7 +192,7 @@ pub(crate) async fn serve_within(
     }
 }
 
-/// The TLS settings in force.
+/// The current TLS settings.
 struct Tls {
     served: watch::Receiver<Arc<Served>>,
     /// The certificate of the acceptor.
@@ -201,7 +204,8 @@ impl Tls {
     /// The acceptor for the next connection. `None` for plain HTTP.
     ///
     /// # Errors
-    /// If the certificate cannot be used, which was checked when it was read. The connection is then refused: no token is sent in plain.
+    /// If the certificate cannot be used, although it was checked when it was read. The connection is then closed. It is not served
+    /// without TLS.
     fn acceptor(&mut self) -> io::Result<Option<&TlsAcceptor>> {
         let served = self.served.borrow();
         let identity = &served.settings.identity;

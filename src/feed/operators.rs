@@ -23,10 +23,10 @@ use crate::table::{ChannelPosition, ConsumerState, FeedError};
 /// The interval at which the consumers are read.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// The wait after the consumers could not be read.
+/// The wait before consumers that could not be read are read again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How many requests of operators are carried out before the consumers are read again.
+/// How many requests of operators are carried out between two reads of the consumers.
 const AT_ONCE: usize = 16;
 
 /// Reports the consumers, and carries out the requests of operators. Runs until it is dropped.
@@ -43,7 +43,7 @@ pub(crate) async fn answer(
             match request {
                 ConsumerRequest::Read(done) => readers.push(done),
                 ConsumerRequest::Set { consumer, channel, through, done } => {
-                    // An operator who does not wait any more finds the new cursor in the list.
+                    // The error is ignored: an operator who stopped waiting sees the new cursor in `consumers show`.
                     let _ = done.send(set(&current, &consumer, &channel, through).await);
                 }
             }

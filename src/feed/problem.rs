@@ -1,4 +1,4 @@
-//! Answers that are not a success, as `application/problem+json` (RFC 9457).
+//! Responses that are not a success, as `application/problem+json` (RFC 9457).
 
 use std::fmt::Display;
 
@@ -11,7 +11,7 @@ use tracing::warn;
 /// The media type of a problem.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// How many seconds a client should wait after a problem that may pass.
+/// How many seconds a client should wait before it retries after a temporary problem.
 const RETRY_AFTER: &str = "1";
 
 /// The kind of a problem. The type of a problem is `urn:channeld:feed:` and the name of its kind.
@@ -71,7 +71,7 @@ pub(crate) struct Problem {
     kind: ProblemKind,
     /// The mistake in this request, and the remedy.
     detail: String,
-    /// The lowest position that can be read, for [`ProblemKind::Gone`].
+    /// The oldest position, for [`ProblemKind::Gone`].
     oldest: Option<i64>,
 }
 
@@ -102,7 +102,7 @@ impl Problem {
         Self::new(ProblemKind::Unavailable, detail)
     }
 
-    /// The lowest position that can be read, if the events at the requested position were deleted.
+    /// The oldest position, if the events at the requested position were deleted.
     pub(crate) fn oldest(&self) -> Option<i64> {
         self.oldest
     }

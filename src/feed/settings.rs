@@ -95,7 +95,7 @@ impl FeedSettings {
         self.channels.iter().find(|channel| &*channel.name == name)
     }
 
-    /// The consumer to whom a token belongs. Every token is compared, so the duration does not tell which one is similar.
+    /// The consumer to whom a token belongs. Every token is compared, so the duration does not reveal which token is similar.
     pub(crate) fn consumer_of(&self, token: &TokenHash) -> Option<&Consumer> {
         self.consumers.iter().fold(None, |found, consumer| {
             let is_own = consumer.tokens.iter().fold(false, |is_own, own| is_own | own.is(token));

@@ -5,8 +5,8 @@
 //!
 //! # Invariants
 //!
-//! * **Nothing is skipped.** A reader that has seen position P has seen every earlier row. Rows become readable in the order of
-//!   their positions, and only when they are on the disk of the database.
+//! * **Nothing is skipped.** If a reader can read position P, it can read every row with a lower position. Rows become
+//!   readable in the order of their positions, and only when they are on the disk of the database.
 //! * **One lease.** At any time, at most one lease of a consumer and channel is valid. One statement takes it, and the clock of
 //!   the database decides when it expires.
 //! * **A cursor moves by a commit.** Only the holder of a valid lease moves the cursor, and only over the events of the lease. An

@@ -22,10 +22,10 @@ const LISTEN: &str = "must be an IP address and a port, such as \"127.0.0.1:9465
 /// The longest path of a socket, in bytes. The socket is created in a directory beside it, whose path is longer.
 const MAX_PATH: usize = 100;
 
-/// How many requests an operator can allow at a time.
+/// The allowed values of `connections` and `connections_per_consumer`.
 const CONNECTIONS: std::ops::RangeInclusive<usize> = 1..=4000;
 
-/// How long a lease can be valid.
+/// The allowed values of `lease`.
 const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
 
 /// The shortest token. A shorter one could be guessed.
@@ -124,7 +124,7 @@ fn read_sink(root: &Section<'_>, feed: &Section<'_>, sinks: &BTreeMap<String, Si
     match sinks.get(&name).map(|sink| &sink.settings) {
         Some(SinkSettings::Sqlite(_) | SinkSettings::Postgres(_)) => Ok(name),
         Some(_) => Err(feed.wrong("sink", "must be the name of a sink of type \"sqlite\" or \"postgres\"")),
-        // The sink exists and has mistakes of its own.
+        // The sink exists and has its own mistakes.
         None if root.section("sinks").names()?.contains(&name) => Err(Reported),
         None => Err(feed.wrong("sink", format!("is {name:?}, but no sink has this name; add a [sinks.{name}] table"))),
     }

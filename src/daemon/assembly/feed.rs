@@ -23,7 +23,7 @@ pub(crate) struct FeedService {
     memory: usize,
     /// The queue of operators' requests.
     queue: mpsc::Receiver<ConsumerRequest>,
-    /// What operators see of the feed.
+    /// The state of the feed for operators.
     pub(crate) operators: FeedHandle,
     /// A reload replaces the table and the settings.
     pub(crate) served: watch::Sender<Arc<Served>>,
@@ -48,7 +48,7 @@ impl FeedService {
         Ok(Some(Self { listener, memory, queue, operators, served }))
     }
 
-    /// Returns a future that waits until the requests that waited for events are answered. Does not wait long.
+    /// Returns a future that waits for a short time until all clients have disconnected.
     pub(crate) fn last_answers(&self) -> impl Future<Output = ()> + use<> {
         self.listener.last_answers()
     }
@@ -60,7 +60,7 @@ pub(crate) fn feed_cannot_listen(listen: &Listen, error: &io::Error) -> String {
     format!("feed.listen: cannot listen on {listen}{advice}")
 }
 
-/// Serves the feed until it is dropped. Without a feed, waits forever. After `stop` was canceled, requests do not wait any more.
+/// Serves the feed until it is dropped. Without a feed, waits forever. After `stop` was canceled, requests no longer wait.
 pub(crate) async fn serve_feed(feed: Option<FeedService>, stop: CancellationToken) -> Infallible {
     match feed {
         Some(FeedService { listener, memory, queue, operators, served }) => {
@@ -70,8 +70,8 @@ pub(crate) async fn serve_feed(feed: Option<FeedService>, stop: CancellationToke
     }
 }
 
-/// Returns what a running feed serves with a new configuration. `None` if nothing changes. Each configuration is given with its sinks. A
-/// sink whose settings change is another sink, with another table.
+/// Returns the table and the settings that a running feed serves after a reload. `None` if nothing changes. Each configuration is given
+/// with its sinks. A sink whose settings changed was replaced, so its table is opened again.
 pub(crate) fn feed_after(
     now: &Served,
     (before, sinks_before): (&Config, &Sinks),

@@ -1,4 +1,4 @@
-//! Writes events into answers. A record is copied as it is, and not parsed.
+//! Writes events into responses. A record is copied as it is, and not parsed.
 
 use std::mem;
 
@@ -13,7 +13,7 @@ use crate::state::Page;
 use crate::state::limits::ReservedMemory;
 use crate::table::FeedEvent;
 
-/// The size from which a part of an answer is sent. The client must read each part in time.
+/// A part of a response is sent when it has at least this size. The client must read it within `BOUNDS.each_step`.
 const PART: usize = 256 << 10;
 
 /// The JSON object of an event: its record, with the position as the first member.
@@ -28,7 +28,7 @@ pub(crate) fn write_event(text: &mut String, event: &FeedEvent) {
     text.push_str(members);
 }
 
-/// An answer that is a JSON object with a list of events: `{first "events":[…] last}`. Its memory is freed when it was sent.
+/// A response that is a JSON object with a list of events: `{first "events":[…] last}`. Its memory is freed after it was sent.
 pub(crate) fn events(first: &str, page: Page, last: &str) -> Response {
     let answer = EventsAnswer {
         text: format!("{{{first}\"events\":["),
@@ -51,7 +51,7 @@ struct EventsAnswer {
 }
 
 impl EventsAnswer {
-    /// The next part of the answer. `None` after the last one.
+    /// The next part of the response. `None` after the last one.
     fn part(&mut self) -> Option<Bytes> {
         while self.text.len() < PART {
             let Some(event) = self.events.next() else {
@@ -67,8 +67,8 @@ impl EventsAnswer {
     }
 }
 
-/// The message of a stream for an event. A record can contain line breaks between its members, and each line of a message has a
-/// prefix: a reader joins the lines again.
+/// The message of a stream for an event. A record can contain line breaks between its members, so each line gets its own `data:`
+/// prefix, and the client joins the lines.
 pub(crate) fn write_message(text: &mut String, event: &FeedEvent) {
     let mut data = String::with_capacity(event.record.len() + 32);
     write_event(&mut data, event);

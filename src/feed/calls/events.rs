@@ -1,4 +1,4 @@
-//! `GET /v1/channels/{name}/events`: the events after a position, for clients that keep their position themselves.
+//! `GET /v1/channels/{name}/events`: the events after a position, for clients that store their own position.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) async fn events(
 ) -> Result<Response, Problem> {
     let channel = visitor.channel(&state.served().settings, &names(name)?)?.clone();
     let Parameters { after, limit, wait } = Parameters::read(request.uri().query(), &["after", "limit", "wait"])?;
-    // Without the request, nothing but the events uses memory during a long wait.
+    // The memory of the request is freed before a wait that can be long.
     drop(request);
     let after = match after {
         Some(after) => after,

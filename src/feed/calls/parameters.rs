@@ -1,5 +1,5 @@
 //! Reads the parameters of a request. A parameter that is unknown, repeated or malformed is a problem, because a request with a
-//! misspelled position would read other events.
+//! misspelled `after` would silently begin with the oldest event.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use jiff::fmt::friendly::SpanParser;
 
 use crate::problem::{Problem, ProblemKind};
 
-/// The largest number of events of one answer.
+/// The largest number of events of one response.
 const MAX_LIMIT: usize = 1_000;
 
-/// The number of events of one answer, if the client does not choose it.
+/// The number of events of one response, if the client does not choose it.
 const DEFAULT_LIMIT: usize = 100;
 
 /// The longest wait for an event.

@@ -1,4 +1,4 @@
-//! `GET /v1/channels/{name}/stream`: the events after a position as server-sent events, without an end.
+//! `GET /v1/channels/{name}/stream`: streams the events after a position as server-sent events.
 
 use std::io;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ const LIMIT: usize = 1_000;
 /// The largest size of the events that are read at once, in bytes.
 const MAX_BYTES: usize = 256 << 10;
 
-/// The time between two comments while no event arrives. It is shorter than the time in which the server expects a part of an
-/// answer.
+/// The time between two comments while no event arrives. It must be shorter than `BOUNDS.each_step`, after which the server closes
+/// a connection that sends nothing.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// The first message: a client that is disconnected connects again after a second.
+/// The first message: a client that was disconnected reconnects after a second.
 const BEGIN: &str = "retry: 1000\n\n";
 
 const COMMENT: &str = ":\n\n";
@@ -48,7 +48,7 @@ pub(super) async fn stream(
     };
     let request = PageRequest { visitor, channel, after, limit: LIMIT, max_bytes: MAX_BYTES };
     let changes = state.changes();
-    // A problem with the first page is the answer. Later problems are messages of the stream.
+    // A problem with the first page is the response. Later problems are messages of the stream.
     let page = state.page(&request).await.inspect_err(|problem| state.note(&request, problem))?;
     let events = EventStream { state, request, changes, part: StreamPart::Begin, page: Some(page) };
     let parts =
@@ -102,7 +102,7 @@ impl EventStream {
         }
     }
 
-    /// Waits for events, and returns their messages. Returns a comment if none arrives for a while.
+    /// Waits for events, and returns their messages. Returns a comment if no event arrives within `KEEP_ALIVE`.
     async fn more(&mut self) -> Result<Bytes, Problem> {
         let had_events = self.page.take().is_some_and(|page| !page.events.is_empty());
         let is_due = had_events || {

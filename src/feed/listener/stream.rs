@@ -16,14 +16,14 @@ use operator::server::Connection;
 pub(super) struct ClientStream {
     transport: Transport,
     peer: Option<SocketAddr>,
-    /// Tells that the client is still connected.
+    /// Counts the client as connected until it is dropped.
     _connected: TaskTrackerToken,
 }
 
 enum Transport {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// The handshake has not ended.
+    /// The TLS handshake has not ended.
     Handshake(Box<Accept<TcpStream>>),
     Tls(Box<TlsStream<TcpStream>>),
 }

@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **One consumer cannot use everything.** The requests of each consumer have a limit of their own, and its answers use at most half
+//! * **One consumer cannot use everything.** The requests of each consumer have their own limit, and its responses use at most half
 //!   of the memory.
-//! * **A waiting request holds no memory for events.** Memory is reserved before events are read, and freed when the last of them was
-//!   passed to the connection. A connection whose client does not read is closed by the server.
+//! * **A waiting request reserves no memory for events.** Memory is reserved before events are read, and freed when the last of them
+//!   was passed to the connection. A connection whose client does not read is closed by the server.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use net::tasks::lock;
 
 use crate::problem::{Problem, ProblemKind};
 
-/// The largest size of the records of one answer, in bytes. A single larger record is answered alone.
+/// The largest size of the records of one response, in bytes. A single larger record is returned alone.
 const MAX_PAGE: usize = 4 << 20;
 
 /// Memory is counted in units of this many bytes.
@@ -47,7 +47,7 @@ pub(crate) struct RequestInProgress {
 }
 
 impl Requests {
-    /// Begins a request. There may be at most `most` requests, and at most `most_of_consumer` requests of the consumer.
+    /// Begins a request. At most `most` requests are allowed at a time, and at most `most_of_consumer` of the consumer.
     pub(crate) fn begin(
         self: &Arc<Self>,
         consumer: ConsumerName,
@@ -109,11 +109,11 @@ impl HttpBody for CountedBody {
     }
 }
 
-/// The memory for the events of answers.
+/// The memory for the events of responses.
 #[derive(Debug)]
 pub(crate) struct AnswerMemory {
     all: Arc<Semaphore>,
-    /// The units that the answers to one consumer can use.
+    /// The units that the responses to one consumer can use.
     share: usize,
     of_consumers: Mutex<HashMap<ConsumerName, Arc<Semaphore>>>,
     max_page: usize,
@@ -141,7 +141,7 @@ impl AnswerMemory {
         let units = u32::try_from(bytes.min(self.max_page).div_ceil(UNIT)).unwrap_or(u32::MAX);
         let own =
             lock(&self.of_consumers).entry(consumer).or_insert_with(|| Arc::new(Semaphore::new(self.share))).clone();
-        // The consumer's share first: while a consumer waits for its own share, it takes nothing from the others.
+        // The consumer's share first: a consumer that waits for its own share does not reserve shared memory.
         let own = own.acquire_many_owned(units).await;
         let all = self.all.clone().acquire_many_owned(units).await;
         ReservedMemory([own, all].map(|permit| permit.unwrap_or_else(|_| unreachable!("no semaphore is closed"))))
