@@ -164,6 +164,8 @@ impl FeedState {
             () = sleep_until(deadline) => false,
             Ok(()) = changes.served.changed() => {
                 *changes = self.changes();
+                // The request may not have seen the last changes of the table.
+                changes.table.mark_changed();
                 false
             }
             Ok(()) = changes.table.changed() => true,

@@ -92,6 +92,20 @@ async fn a_stream_ends_with_a_problem_if_its_next_events_were_deleted() {
 }
 
 #[tokio::test]
+async fn a_stream_sends_an_event_that_was_delivered_at_the_time_of_a_reload() {
+    served(settings(), async |feed| {
+        feed.table.deliver(OPEN, 1);
+        let mut client = open(feed, "").await;
+        until(&mut client, "e1").await;
+        feed.until(|feed| feed.operators.status().waiting == 1).await;
+        feed.table.deliver(OPEN, 1);
+        feed.set(settings());
+        assert_eq!(ids(&until(&mut client, "e2").await), [2]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn streams_end_when_the_daemon_stops_or_their_token_is_removed() {
     served(settings(), async |feed| {
         let mut client = open(feed, "").await;

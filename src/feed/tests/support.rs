@@ -135,14 +135,19 @@ impl TestFeed {
         self.served.send_replace(served.into());
     }
 
-    /// Waits until this number of requests can be woken by a change of the table.
-    pub(crate) async fn until_waiting(&self, requests: usize) {
+    /// Waits until something is true.
+    pub(crate) async fn until(&self, is_true: impl Fn(&Self) -> bool) {
         let waiting = async {
-            while self.table.waiting() != requests {
+            while !is_true(self) {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(MAX_WAIT, waiting).await.expect("the requests begin to wait");
+        timeout(MAX_WAIT, waiting).await.expect("it happens in time");
+    }
+
+    /// Waits until this number of requests can be woken by a change of the table.
+    pub(crate) async fn until_waiting(&self, requests: usize) {
+        self.until(|feed| feed.table.waiting() == requests).await;
     }
 }
 
