@@ -132,7 +132,8 @@ impl FeedState {
         Ok(page)
     }
 
-    /// Waits until the channel has an event after the position. Returns false at the deadline, and when the daemon stops.
+    /// Waits until the position of the request is not the newest one of the channel. It is above the newest one if the table was
+    /// restored: reading the page then reports the problem. Returns false at the deadline, when the daemon stops, and after a reload.
     pub(crate) async fn wait(
         &self,
         request: &PageRequest,
@@ -148,7 +149,7 @@ impl FeedState {
             }
             let change = *changes.table.borrow_and_update();
             let position = self.of_table(served.positions.after_change(change, request.channel.id)).await?;
-            if position.newest > request.after {
+            if position.newest != request.after {
                 return Ok(true);
             }
         }

@@ -117,6 +117,12 @@ impl MemoryTable {
         self.newest_queries.load(Ordering::Relaxed)
     }
 
+    /// Replaces the rows of a channel by this number of rows, and wakes the requests that wait.
+    pub(crate) fn restore(&self, channel: Uuid, events: i64) {
+        lock(&self.rows).remove(&channel);
+        self.deliver(channel, events);
+    }
+
     /// How many requests wait for a change.
     pub(crate) fn waiting(&self) -> usize {
         self.changes.receiver_count()

@@ -106,6 +106,20 @@ async fn a_stream_sends_an_event_that_was_delivered_at_the_time_of_a_reload() {
 }
 
 #[tokio::test]
+async fn a_stream_ends_with_a_problem_if_its_position_does_not_exist_any_more() {
+    served(settings(), async |feed| {
+        feed.table.deliver(OPEN, 3);
+        let mut client = open(feed, "").await;
+        until(&mut client, "e3").await;
+        feed.until(|feed| feed.operators.status().waiting == 1).await;
+        feed.table.restore(OPEN, 1);
+        let end = until(&mut client, "\r\n0\r\n\r\n").await;
+        assert!(end.contains("event: problem\ndata: {") && end.contains("the position 3 does not exist"), "{end}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn streams_end_when_the_daemon_stops_or_their_token_is_removed() {
     served(settings(), async |feed| {
         let mut client = open(feed, "").await;
