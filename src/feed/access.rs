@@ -57,6 +57,17 @@ impl Visitor {
         Err(Problem::new(ProblemKind::NotAllowed, "the token may not read this channel: see /v1/channels"))
     }
 
+    /// Checks that a client may still read a channel, after a wait. A reload can give the name to another channel, whose positions
+    /// are different.
+    pub(crate) fn check(&self, settings: &FeedSettings, channel: &FeedChannel) -> Result<(), Problem> {
+        if self.channel(settings, &channel.name)?.id == channel.id {
+            return Ok(());
+        }
+        Err(Problem::invalid(
+            "after a reload of the configuration, this name belongs to another channel, which has other positions: read it from its beginning",
+        ))
+    }
+
     /// Returns all channels that the client may read.
     pub(crate) fn channels(&self, settings: &FeedSettings) -> Result<Vec<FeedChannel>, Problem> {
         let consumer = self.consumer(settings)?;

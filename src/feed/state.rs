@@ -143,7 +143,7 @@ impl FeedState {
         loop {
             let has_changed = self.changed(changes, deadline).await;
             let served = self.served();
-            request.visitor.channel(&served.settings, &request.channel.name)?;
+            request.visitor.check(&served.settings, &request.channel)?;
             if !has_changed {
                 return Ok(false);
             }

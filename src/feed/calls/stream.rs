@@ -110,7 +110,7 @@ impl EventStream {
             self.state.wait(&self.request, &mut self.changes, deadline).await?
         };
         if is_due {
-            self.request.visitor.channel(&self.state.served().settings, &self.request.channel.name)?;
+            self.request.visitor.check(&self.state.served().settings, &self.request.channel)?;
             self.page = Some(self.state.page(&self.request).await?);
         }
         let messages = self.messages();

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::memory_table::MemoryTable;
 use super::support::{MAX_WAIT, OPEN, TOKEN, TestFeed, ask_on, request, served, settings};
-use crate::Served;
+use crate::{FeedChannel, Served};
 
 const STREAM: &str = "/v1/channels/open/stream";
 
@@ -92,20 +93,6 @@ async fn a_stream_ends_with_a_problem_if_its_next_events_were_deleted() {
 }
 
 #[tokio::test]
-async fn a_stream_sends_an_event_that_was_delivered_at_the_time_of_a_reload() {
-    served(settings(), async |feed| {
-        feed.table.deliver(OPEN, 1);
-        let mut client = open(feed, "").await;
-        until(&mut client, "e1").await;
-        feed.until(|feed| feed.operators.status().waiting == 1).await;
-        feed.table.deliver(OPEN, 1);
-        feed.set(settings());
-        assert_eq!(ids(&until(&mut client, "e2").await), [2]);
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn a_stream_ends_with_a_problem_if_its_position_does_not_exist_any_more() {
     served(settings(), async |feed| {
         feed.table.deliver(OPEN, 3);
@@ -115,6 +102,35 @@ async fn a_stream_ends_with_a_problem_if_its_position_does_not_exist_any_more() 
         feed.table.restore(OPEN, 1);
         let end = until(&mut client, "\r\n0\r\n\r\n").await;
         assert!(end.contains("event: problem\ndata: {") && end.contains("the position 3 does not exist"), "{end}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_a_problem_if_a_reload_gives_its_name_to_another_channel() {
+    served(settings(), async |feed| {
+        feed.table.deliver(OPEN, 1);
+        let mut client = open(feed, "").await;
+        until(&mut client, "e1").await;
+        let mut renamed = settings();
+        renamed.channels[0] = FeedChannel { name: "open".into(), id: Uuid::from_u128(3) };
+        feed.set(renamed);
+        let end = until(&mut client, "\r\n0\r\n\r\n").await;
+        assert!(end.contains("event: problem\ndata: {") && end.contains("belongs to another channel"), "{end}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_sends_an_event_that_was_delivered_at_the_time_of_a_reload() {
+    served(settings(), async |feed| {
+        feed.table.deliver(OPEN, 1);
+        let mut client = open(feed, "").await;
+        until(&mut client, "e1").await;
+        feed.until(|feed| feed.operators.status().waiting == 1).await;
+        feed.table.deliver(OPEN, 1);
+        feed.set(settings());
+        assert_eq!(ids(&until(&mut client, "e2").await), [2]);
     })
     .await;
 }
