@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+use uuid::Uuid;
 
 use net::Chain;
 use operator::feed::FeedHandle;
@@ -82,10 +83,11 @@ impl FeedState {
 
     /// Begins to watch for changes. A change after this call is not missed.
     pub(crate) fn changes(&self) -> Changes {
-        let mut served = self.served.clone();
-        let mut table = served.borrow_and_update().table.changes();
+        let mut reloads = self.served.clone();
+        let served = reloads.borrow_and_update().clone();
+        let mut table = served.table.changes();
         table.mark_unchanged();
-        Changes { table, served }
+        Changes { served, table, reloads }
     }
 
     /// Waits for an answer of the table.
@@ -140,19 +142,33 @@ impl FeedState {
         changes: &mut Changes,
         deadline: Instant,
     ) -> Result<bool, Problem> {
-        loop {
-            let has_changed = self.changed(changes, deadline).await;
-            let served = self.served();
-            request.visitor.check(&served.settings, &request.channel)?;
-            if !has_changed {
-                return Ok(false);
-            }
-            let change = *changes.table.borrow_and_update();
-            let position = self.of_table(served.positions.after_change(change, request.channel.id)).await?;
-            if position.newest != request.after {
-                return Ok(true);
+        let newest = self.newest_except(Some(request.after), request.channel.id, changes, deadline).await;
+        request.visitor.check(&self.served().settings, &request.channel)?;
+        Ok(newest?.is_some())
+    }
+
+    /// Waits until the newest position of a channel is not `known`, and returns it. Returns `None` at the deadline, when the daemon
+    /// stops, and after a reload.
+    pub(crate) async fn newest_except(
+        &self,
+        known: Option<i64>,
+        channel: Uuid,
+        changes: &mut Changes,
+        deadline: Instant,
+    ) -> Result<Option<i64>, Problem> {
+        while self.changed(changes, deadline).await {
+            let newest = Some(self.newest(channel, changes).await?);
+            if newest != known {
+                return Ok(newest);
             }
         }
+        Ok(None)
+    }
+
+    /// Returns the newest position of a channel, read after the changes until now.
+    pub(crate) async fn newest(&self, channel: Uuid, changes: &mut Changes) -> Result<i64, Problem> {
+        let change = *changes.table.borrow_and_update();
+        Ok(self.of_table(changes.served.positions.after_change(change, channel)).await?.newest)
     }
 
     /// Waits for a change of the table. Returns false at the deadline, when the daemon stops, and after a reload: the caller then
@@ -163,7 +179,7 @@ impl FeedState {
             biased;
             () = self.stop.cancelled() => false,
             () = sleep_until(deadline) => false,
-            Ok(()) = changes.served.changed() => {
+            Ok(()) = changes.reloads.changed() => {
                 *changes = self.changes();
                 // The request may not have seen the last changes of the table.
                 changes.table.mark_changed();
@@ -176,15 +192,11 @@ impl FeedState {
 
 /// Tells a waiting request about new rows and about reloads.
 pub(crate) struct Changes {
+    /// The table whose changes are watched. After a reload, it is the old one until the request has seen the reload: the numbers
+    /// of the changes of two tables are not comparable.
+    served: Arc<Served>,
     table: watch::Receiver<u64>,
-    served: watch::Receiver<Arc<Served>>,
-}
-
-impl Changes {
-    /// Ignores the changes of the table until now.
-    pub(crate) fn mark_seen(&mut self) {
-        self.table.mark_unchanged();
-    }
+    reloads: watch::Receiver<Arc<Served>>,
 }
 
 /// A request for a page of events.

@@ -6,6 +6,7 @@ mod description;
 mod limits;
 pub(crate) mod memory_table;
 mod operators;
+mod reload;
 mod streams;
 mod support;
 mod tls;

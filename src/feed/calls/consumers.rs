@@ -31,15 +31,15 @@ pub(super) async fn lease(
     path: Names<(String, String)>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (consumer, channel) = consumer_and_channel(&state, visitor, names(path)?)?;
+    let (consumer, mut channel) = consumer_and_channel(&state, visitor, names(path)?)?;
     let Parameters { limit, wait, .. } = Parameters::read(request.uri().query(), &["limit", "wait"])?;
     // Without the request, nothing but the events uses memory during a long wait.
     drop(request);
     let (deadline, mut changes) = (Instant::now() + wait, state.changes());
+    let mut newest = None;
     loop {
-        changes.mark_seen();
         let served = state.served();
-        visitor.channel(&served.settings, &channel.name)?;
+        channel = visitor.channel(&served.settings, &channel.name)?.clone();
         let max_bytes = state.memory.max_page();
         let memory = state.reserve(visitor, max_bytes).await?;
         let leased = served.table.lease(&consumer, channel.id, limit, max_bytes, served.settings.lease);
@@ -48,7 +48,9 @@ pub(super) async fn lease(
             return answer(&state, &consumer, &channel, leased, memory);
         }
         drop(memory);
-        if !state.changed(&mut changes, deadline).await {
+        // The deliveries to other channels do not end the wait.
+        newest = state.newest_except(newest, channel.id, &mut changes, deadline).await?;
+        if newest.is_none() {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::support::{Answer, OPEN, OTHER_TOKEN, served, settings};
+use super::support::{Answer, CLOSED, OPEN, OTHER_TOKEN, served, settings};
 
 const LEASE: &str = "/v1/consumers/ledger/open/lease";
 
@@ -53,6 +53,27 @@ async fn a_delivery_wakes_a_waiting_consumer() {
     served(settings(), async |feed| {
         let deliver = async {
             feed.until_waiting(1).await;
+            feed.table.deliver(OPEN, 1);
+        };
+        let waiting = format!("{LEASE}?wait=60s");
+        let (leased, ()) = tokio::join!(feed.post(&waiting, ""), deliver);
+        assert_eq!(leased.positions(), [1]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_waiting_consumer_does_not_ask_for_a_lease_after_each_delivery_to_another_channel() {
+    served(settings(), async |feed| {
+        let deliver = async {
+            feed.until(|feed| feed.table.lease_queries() == 1).await;
+            for _ in 0..10 {
+                let queries = || feed.table.lease_queries() + feed.table.newest_queries();
+                let before = queries();
+                feed.table.deliver(CLOSED, 1);
+                feed.until(|_| queries() > before).await;
+            }
+            assert!(feed.table.lease_queries() <= 2, "{}", feed.table.lease_queries());
             feed.table.deliver(OPEN, 1);
         };
         let waiting = format!("{LEASE}?wait=60s");

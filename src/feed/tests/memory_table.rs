@@ -21,6 +21,7 @@ pub(crate) struct MemoryTable {
     cursors: Mutex<BTreeMap<(String, Uuid), Cursor>>,
     changes: watch::Sender<u64>,
     newest_queries: AtomicUsize,
+    lease_queries: AtomicUsize,
     channel_queries: AtomicUsize,
     is_locked: AtomicBool,
 }
@@ -51,6 +52,7 @@ impl Default for MemoryTable {
             cursors: Mutex::default(),
             changes,
             newest_queries: AtomicUsize::default(),
+            lease_queries: AtomicUsize::default(),
             channel_queries: AtomicUsize::default(),
             is_locked: AtomicBool::default(),
         }
@@ -117,6 +119,11 @@ impl MemoryTable {
         self.newest_queries.load(Ordering::Relaxed)
     }
 
+    /// How often a lease was requested.
+    pub(crate) fn lease_queries(&self) -> usize {
+        self.lease_queries.load(Ordering::Relaxed)
+    }
+
     /// Replaces the rows of a channel by this number of rows, and wakes the requests that wait.
     pub(crate) fn restore(&self, channel: Uuid, events: i64) {
         lock(&self.rows).remove(&channel);
@@ -168,6 +175,7 @@ impl FeedTable for MemoryTable {
         max_bytes: usize,
         valid: Duration,
     ) -> Result<Leased, FeedError> {
+        self.lease_queries.fetch_add(1, Ordering::Relaxed);
         let mut cursors = lock(&self.cursors);
         let key = (consumer.to_owned(), channel);
         let known = cursors.get(&key);
