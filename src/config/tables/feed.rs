@@ -15,9 +15,17 @@ use crate::config::reading::values::{duration_in, text_if, whole_number};
 use crate::config::reading::{Reading, Reported, Section, all};
 use crate::config::settings_list::SettingsList;
 use ::feed::{Consumer, FeedChannel, FeedSettings, Listen, TokenHash};
+use ::record::Format;
 
 const LISTEN: &str = "must be an IP address and a port, such as \"127.0.0.1:9465\", or \"unix:\" and the absolute path of a \
                       socket, such as \"unix:/run/channeld/feed.sock\"";
+
+const PER_INSTANCE: &str = "names a sink with per_instance = true, whose table can have only a part of the events; use a sink of \
+                            type \"postgres\", or remove per_instance if only one instance runs";
+
+/// The service could add a member `position` to an event.
+const RAW: &str = "names a sink with format = \"raw\", whose records could contain a position of their own; set the format of the \
+                   sink to \"json\" or \"cloudevents\"";
 
 /// The longest path of a socket, in bytes. The socket is created in a directory beside it, whose path is longer.
 const MAX_PATH: usize = 100;
@@ -121,13 +129,21 @@ fn listen(text: &str) -> Result<Listen, String> {
 /// Reads the name of the sink.
 fn read_sink(root: &Section<'_>, feed: &Section<'_>, sinks: &BTreeMap<String, Sink>) -> Result<String, Reported> {
     let name = feed.required("sink", |text| Ok(text.trim().to_owned()))?;
-    match sinks.get(&name).map(|sink| &sink.settings) {
-        Some(SinkSettings::Sqlite(_) | SinkSettings::Postgres(_)) => Ok(name),
-        Some(_) => Err(feed.wrong("sink", "must be the name of a sink of type \"sqlite\" or \"postgres\"")),
-        // The sink exists and has its own mistakes.
-        None if root.section("sinks").names()?.contains(&name) => Err(Reported),
-        None => Err(feed.wrong("sink", format!("is {name:?}, but no sink has this name; add a [sinks.{name}] table"))),
-    }
+    let Some(sink) = sinks.get(&name) else {
+        // The sink exists and has its own mistakes, or it does not exist.
+        let exists = root.section("sinks").names()?.contains(&name);
+        let unknown =
+            || feed.wrong("sink", format!("is {name:?}, but no sink has this name; add a [sinks.{name}] table"));
+        return Err(if exists { Reported } else { unknown() });
+    };
+    let is_per_instance = || root.section("sinks").section(&name).boolean("per_instance", false).unwrap_or(false);
+    let wrong = match (&sink.settings, sink.shape.format) {
+        (SinkSettings::Sqlite(_), _) if is_per_instance() => PER_INSTANCE,
+        (SinkSettings::Sqlite(_) | SinkSettings::Postgres(_), Format::Raw) => RAW,
+        (SinkSettings::Sqlite(_) | SinkSettings::Postgres(_), _) => return Ok(name),
+        _ => "must be the name of a sink of type \"sqlite\" or \"postgres\"",
+    };
+    Err(feed.wrong("sink", wrong))
 }
 
 /// The channels that deliver to the sink.

@@ -155,6 +155,29 @@ fn each_mistake_in_a_feed_is_reported_under_its_key() {
     assert!(load(&unused).unwrap_err().to_string().contains("no channel delivers to this sink"));
 }
 
+#[test]
+fn a_table_with_a_part_of_the_events_or_with_unchecked_positions_is_not_served() {
+    let raw = "format = \"raw\"\nfilter = { verification = [\"verified\"] }";
+    let postgres = "type = \"postgres\"\nurl = \"postgres://channeld@db/events\"";
+    let sqlite = "type = \"sqlite\"\npath = \"/nowhere/other.db\"";
+    let feed = FEED.replace("\"table\"", "\"other\"").replace("[\"a\"]", "[\"c\"]");
+    let channel = "[channels.c]\nid = \"00000000-0000-0000-0000-00000000000c\"\nsinks = [\"other\"]\n";
+    let with = |sink: &str, more: &str| load(&format!("{feed}{channel}[sinks.other]\n{sink}\n{more}\n"));
+    for (sink, more, words) in [
+        (sqlite, "per_instance = true", "only a part of the events; use a sink of type \"postgres\""),
+        (sqlite, raw, "set the format of the sink to \"json\""),
+        (postgres, raw, "set the format of the sink to \"json\""),
+    ] {
+        let error = with(sink, more).expect_err(words);
+        let keys: Vec<_> = error.problems.iter().map(|problem| &*problem.key).collect();
+        assert_eq!(keys, ["feed.sink"], "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    for (sink, more) in [(sqlite, "per_instance = false"), (sqlite, "format = \"cloudevents\""), (postgres, "")] {
+        with(sink, more).unwrap_or_else(|error| panic!("{sink}: {error}"));
+    }
+}
+
 /// The settings of the sink `table`, with these keys instead of none.
 fn table_with(feed: &str, keys: &str) -> Result<::sink::SqliteSettings, ConfigError> {
     let config = load(&format!("{feed}[sinks.kept]\ntype = \"sqlite\"\npath = \"/nowhere/kept.db\"\n{keys}"))?;
