@@ -11,6 +11,8 @@
 //!   the database decides when it expires.
 //! * **A cursor moves by a commit.** Only the holder of a valid lease moves the cursor, and only over the events of the lease. An
 //!   operator can set any cursor.
+//! * **No cursor is overtaken.** After a table was restored, cursors can be above its newest position. Whatever gives positions to
+//!   rows moves these cursors back in the same transaction, and ends their leases.
 //!
 //! # Cancellation
 //!

@@ -47,9 +47,6 @@ pub(crate) trait LeaseStore: Sync {
     /// Takes a lease with one statement, unless another lease is valid or the cursor has moved. A consumer without a cursor
     /// gets one. Returns whether the lease was taken.
     async fn take(&self, of: ConsumerRef<'_>, lease: &NewLease) -> Result<bool, SinkError>;
-
-    /// Sets the cursor, and ends the lease.
-    async fn set(&self, of: ConsumerRef<'_>, through: i64) -> Result<(), SinkError>;
 }
 
 pub(crate) async fn lease(
@@ -68,9 +65,9 @@ pub(crate) async fn lease(
         let page = store.events(of.channel, after, limit, max_bytes).await?;
         let position = page.position();
         if after > position.newest {
-            // The table was restored from a backup and gives these positions to other events, so they are read again.
-            store.set(of, position.newest).await?;
-            continue;
+            // The table is being restored, or was restored from a backup. The next delivery moves the cursor back, so that the
+            // consumer receives all events that get positions again.
+            return Ok(Leased::Nothing);
         }
         if let Some(oldest) = cursor.and_then(|cursor| position.is_gone(cursor.through)) {
             return Ok(Leased::Gone { oldest });

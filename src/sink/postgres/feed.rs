@@ -144,12 +144,6 @@ impl LeaseStore for PostgresFeed {
         ];
         Ok(!self.query(&self.tables.statements.take, &parameters).await?.is_empty())
     }
-
-    async fn set(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>, through: i64) -> Result<(), SinkError> {
-        let parameters: [Parameter<'_>; 3] =
-            [(&consumer as _, Type::TEXT), (&channel as _, Type::UUID), (&through as _, Type::INT8)];
-        self.query(&self.tables.statements.set, &parameters).await.map(drop)
-    }
 }
 
 #[async_trait]
@@ -218,7 +212,11 @@ impl FeedTable for PostgresFeed {
         if through > newest {
             return Err(FeedError::TooHigh { through, newest });
         }
-        Ok(self.set(ConsumerRef { consumer, channel }, through.max(0)).await?)
+        let through = through.max(0);
+        let parameters: [Parameter<'_>; 3] =
+            [(&consumer as _, Type::TEXT), (&channel as _, Type::UUID), (&through as _, Type::INT8)];
+        self.query(&self.tables.statements.set, &parameters).await?;
+        Ok(())
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

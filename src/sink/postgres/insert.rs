@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::json;
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::cells::{self, Parameter};
 use super::pool::{Borrowed, Pool};
@@ -43,6 +43,8 @@ pub(super) struct StatementResult {
     pub(super) outcome: Outcome,
     /// The server process that has executed the statement.
     pub(super) backend: String,
+    /// How many cursors of consumers the statement has moved back.
+    pub(super) moved_back: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +99,7 @@ pub(super) async fn insert(
         (false, true) => Outcome::Unmoved,
         (false, false) => Outcome::Unnumbered,
     };
-    Ok(StatementResult { outcome, backend: row.get(1) })
+    Ok(StatementResult { outcome, backend: row.get(1), moved_back: row.get(3) })
 }
 
 /// Gives positions to rows of a channel that have none: an older version wrote them. Each statement numbers a part of them in a
@@ -111,6 +113,7 @@ pub(super) async fn number(connection: &Borrowed<'_>, channel: ChannelId) -> Res
         let rows = connection.query(&connection.pool.statements.number, &parameters).await?;
         let row = rows.first().expect("a query without a table gives one row");
         let (numbered, is_complete): (i64, bool) = (row.get(0), row.get(1));
+        warn_of_cursors(row.get(2), &connection.pool.settings.quoted(), channel);
         total += numbered;
         if !is_complete {
             attempts = if numbered > 0 { 0 } else { attempts + 1 };
@@ -125,6 +128,18 @@ pub(super) async fn number(connection: &Borrowed<'_>, channel: ChannelId) -> Res
             info!(table, %channel, rows = total, "rows of an older version got their positions");
         }
         return Ok(());
+    }
+}
+
+/// Reports that cursors of consumers were moved back.
+pub(super) fn warn_of_cursors(consumers: i64, table: &str, channel: ChannelId) {
+    if consumers > 0 {
+        warn!(
+            table,
+            %channel,
+            consumers,
+            "consumers of the feed were ahead of their table, which was restored from a backup: their cursors moved back, and their leases ended"
+        );
     }
 }
 

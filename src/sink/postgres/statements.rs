@@ -16,15 +16,15 @@ const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg
 pub(super) struct Statements {
     /// Moves the lane from position `$5` to `$3` under epoch `$4`, writes rows, and merges operations. `$6` determines whether the
     /// commit waits for the disk. `$7` determines whether the statement writes only if every row of the channel has a position.
-    /// Returns the number of lanes that were moved, the server process that executed the statement, and whether the statement
-    /// was able to assign positions.
+    /// Returns the number of lanes that were moved, the server process that executed the statement, whether the statement
+    /// was able to assign positions, and how many cursors of consumers were moved back.
     ///
     /// The statement first locks all lanes of the channel, so that the writers of one channel assign positions one after the
     /// other. Its snapshot is older than the lock. If another writer has committed in between, the snapshot lacks rows, and
     /// the statement writes nothing: every writer changes all lanes of the channel, so the locked rows then have another version.
     pub(super) insert: String,
     /// Numbers at most `$2` rows of channel `$1` that have no position, in the order of delivery. Returns how many rows were
-    /// numbered, and whether none of them is left.
+    /// numbered, whether none of them is left, and how many cursors of consumers were moved back.
     pub(super) number: String,
     /// Copies a row of channel `$1`, with the values of [`probe::changed`] from `$2` on. Only for a transaction that is rolled
     /// back. Returns a row if the table has a row to copy.
@@ -169,7 +169,7 @@ fn insert(settings: &PostgresSettings) -> String {
     });
     let feed = feed.unwrap_or_default();
     let (locked, is_current) = (locked(&progress), IS_CURRENT);
-    let newest = newest(&table);
+    let (newest, moved_back) = (newest(&table), moved_back(settings, "lane", "is_ready"));
     // An event above the highest offset has no row. Most events are new, and need no search for their row then.
     let highest = format!("coalesce((select max(e.event_offset) from {table} as e where e.channel_id = $1), -1)");
     let unnumbered = unnumbered(&table);
@@ -183,7 +183,7 @@ fn insert(settings: &PostgresSettings) -> String {
          where lane.is_ready and (given.event_offset > lane.highest or not exists (select from {table} as e \
          where e.channel_id = given.channel_id and e.event_offset = given.event_offset \
          and {existing_id} = {given_id})) \
-         on conflict ({key}) do nothing returning {POSITION}){merged}, \
+         on conflict ({key}) do nothing returning {POSITION}){merged}, {moved_back}, \
          moved as (update {progress} as p set \
          {POSITION} = case when $6 then coalesce((select max({POSITION}) from written), lane.newest) \
          else p.{POSITION} end, \
@@ -191,7 +191,7 @@ fn insert(settings: &PostgresSettings) -> String {
          epoch = case when p.sink = $2 then $4 else p.epoch end \
          from lane where p.channel_id = $1 and lane.is_ready returning p.sink) \
          select (select count(*) from moved where sink = $2), {BACKEND}, \
-         coalesce((select is_ready from lane), true), \
+         coalesce((select is_ready from lane), true), (select count(*) from moved_back), \
          case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}{feed}",
         existing_id = identity("e.event_id"),
         given_id = identity("given.event_id"),
@@ -202,7 +202,7 @@ fn insert(settings: &PostgresSettings) -> String {
 fn number(settings: &PostgresSettings) -> String {
     let (table, progress) = (settings.quoted(), settings.progress());
     let (locked, is_current) = (locked(&progress), IS_CURRENT);
-    let newest = newest(&table);
+    let (newest, moved_back) = (newest(&table), moved_back(settings, "channel", "is_current"));
     format!(
         "with {locked}, \
          channel as (select {newest} as newest, {is_current} as is_current), \
@@ -214,10 +214,22 @@ fn number(settings: &PostgresSettings) -> String {
          from channel, unnumbered as u where channel.is_current and e.channel_id = $1 \
          and e.event_offset = u.event_offset and {existing_id} = {unnumbered_id} returning e.{POSITION}), \
          moved as (update {progress} as p set {POSITION} = (select max({POSITION}) from numbered) \
-         where p.channel_id = $1 and exists (select from numbered)) \
-         select (select count(*) from numbered), (select count(*) from unnumbered) = 0",
+         where p.channel_id = $1 and exists (select from numbered)), {moved_back} \
+         select (select count(*) from numbered), (select count(*) from unnumbered) = 0, (select count(*) from moved_back)",
         existing_id = identity("e.event_id"),
         unnumbered_id = identity("u.event_id"),
+    )
+}
+
+/// Moves the cursors of consumers back that are above the newest position, because the table was restored from a backup, and ends
+/// their leases: the statement gives the positions above `newest` to rows that each consumer must receive. `from` has the newest
+/// position, and the condition `holds`.
+fn moved_back(settings: &PostgresSettings, from: &str, holds: &str) -> String {
+    let Some(consumers) = settings.consumers() else { return "moved_back as (select where false)".to_owned() };
+    format!(
+        "moved_back as (update {consumers} as c set through = least(c.through, {from}.newest), lease = null, \
+         leased_until = null, leased_through = null from {from} where {from}.{holds} and c.channel_id = $1 \
+         and (c.through > {from}.newest or c.leased_through > {from}.newest) returning c.consumer)"
     )
 }
 

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use tokio_postgres::Error;
 
 use super::cells;
-use super::insert::{ATTEMPTS, Outcome, StatementResult, Step, insert, number, pieces};
+use super::insert::{ATTEMPTS, Outcome, StatementResult, Step, insert, number, pieces, warn_of_cursors};
 use super::judge::Judge;
 use super::pool::Borrowed;
 use super::refusal::{Detail, StatementRefusal};
@@ -210,7 +210,8 @@ impl<'a> Writer<'a> {
         step: Step,
         sent: impl Future<Output = Result<StatementResult, Error>>,
     ) -> Result<bool, StatementRefusal> {
-        let StatementResult { outcome, backend } = self.connection.answer(sent).await?;
+        let StatementResult { outcome, backend, moved_back } = self.connection.answer(sent).await?;
+        warn_of_cursors(moved_back, &self.connection.pool.settings.quoted(), self.delivery.lane.channel.id);
         let is_another = self.backend.replace(backend).is_some_and(|before| Some(before) != self.backend);
         if is_another && !(outcome == Outcome::Written && self.each_waits) {
             self.connection.pool.is_pooled.store(true, Ordering::Relaxed);

@@ -165,14 +165,6 @@ impl LeaseStore for SqliteFeed {
         })
         .await
     }
-
-    async fn set(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>, through: i64) -> Result<(), SinkError> {
-        let (consumer, channel) = (consumer.to_owned(), channel.to_string());
-        self.write(move |statements, connection| {
-            connection.execute(&statements.set, params![consumer, channel, through]).map(drop)
-        })
-        .await
-    }
 }
 
 #[async_trait]
@@ -237,7 +229,11 @@ impl FeedTable for SqliteFeed {
         if through > newest {
             return Err(FeedError::TooHigh { through, newest });
         }
-        Ok(self.set(ConsumerRef { consumer, channel }, through.max(0)).await?)
+        let (consumer, channel) = (consumer.to_owned(), channel.to_string());
+        let set = self.write(move |statements, connection| {
+            connection.execute(&statements.set, params![consumer, channel, through.max(0)]).map(drop)
+        });
+        Ok(set.await?)
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -157,6 +157,7 @@ impl Statements {
             }
         }
         if position > newest {
+            self.positions.move_cursors_back(connection, channel, newest)?;
             self.positions.record(connection, channel, position)?;
         }
         Ok(())

@@ -97,7 +97,7 @@ impl Statements {
                 "insert into {table} ({names}, {POSITION}) values ({}) on conflict ({key}) do nothing",
                 values(COLUMNS.len() + 1)
             ),
-            positions: PositionStatements::of(&table, &progress),
+            positions: PositionStatements::of(settings),
             merge: settings
                 .operations
                 .then(|| operations::upsert(&merged, &format!("values ({})", values(operations::COLUMNS.len())))),
@@ -242,8 +242,9 @@ pub(super) fn complete(
     if found.is_empty() {
         // The positions refer to rows that no longer exist.
         transaction.execute_batch(&format!("delete from {progress}"))?;
-        if settings.has_consumers() {
-            transaction.execute_batch(&format!("delete from {}", quoted(&consumers(table))))?;
+        let consumers = consumers(table);
+        if !columns(transaction, &consumers)?.is_empty() {
+            transaction.execute_batch(&format!("delete from {}", quoted(&consumers)))?;
         }
     } else {
         key::replace(transaction, settings)?;

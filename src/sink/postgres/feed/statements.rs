@@ -10,7 +10,8 @@ pub(super) struct FeedStatements {
     pub(super) page: String,
     pub(super) cursor: String,
     pub(super) take: String,
-    /// Moves the cursor to `$4` under the lease `$3`. Returns whether the lease is valid, and whether the cursor was moved.
+    /// Moves the cursor to `$4` under the lease `$3`. Returns whether the lease is valid, and whether the cursor was moved. A lease
+    /// of positions that the table has lost is not valid: other events may get these positions.
     pub(super) commit: String,
     /// Sets the cursor to `$3`, and ends the lease.
     pub(super) set: String,
@@ -55,7 +56,8 @@ impl FeedStatements {
             ),
             commit: format!(
                 "with held as (select c.through, c.leased_through from {consumers} as c \
-                 where {of} and c.lease = $3 and c.leased_until > clock_timestamp() for no key update), \
+                 where {of} and c.lease = $3 and c.leased_until > clock_timestamp() \
+                 and c.leased_through <= (select max({POSITION}) from {progress} where channel_id = $2) for no key update), \
                  moved as (update {consumers} as c set through = $4, {ended} from held \
                  where {of} and $4 > held.through and $4 <= held.leased_through returning 1) \
                  select exists (select from held), exists (select from moved)"

@@ -20,7 +20,8 @@ pub(super) struct FeedStatements {
     pub(super) events: String,
     pub(super) cursor: String,
     pub(super) take: String,
-    /// The cursor and the last leased position of the valid lease `?3`.
+    /// The cursor and the last leased position of the valid lease `?3`. A lease of positions that the table has lost is not
+    /// valid: other events may get these positions.
     pub(super) held: String,
     /// Sets the cursor to `?3`, and ends the lease.
     pub(super) set: String,
@@ -49,7 +50,8 @@ impl FeedStatements {
                  where c.through = excluded.through and ifnull(c.leased_until <= {NOW}, 1)"
             ),
             held: format!(
-                "select through, leased_through from {consumers} where {of} and lease = ?3 and leased_until > {NOW}"
+                "select through, leased_through from {consumers} where {of} and lease = ?3 and leased_until > {NOW} \
+                 and leased_through <= (select ifnull(max({POSITION}), 0) from {progress} where channel_id = ?2)"
             ),
             set: format!(
                 "insert into {consumers} (consumer, channel_id, through) values (?1, ?2, ?3) \

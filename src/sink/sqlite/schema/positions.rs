@@ -8,6 +8,7 @@
 use std::time::Instant;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use tracing::warn;
 
 use super::columns;
 use crate::settings::SqliteSettings;
@@ -23,6 +24,12 @@ pub(in crate::sqlite) struct PositionStatements {
     newest: String,
     /// Records the newest position `?2` of the channel `?1`.
     record: String,
+    /// The table of consumers. Another instance may have created it.
+    consumers: String,
+    /// The consumers of the channel `?1` whose cursors or leases are above the position `?2`.
+    ahead: String,
+    /// Moves these cursors back to the position `?2`, and ends these leases.
+    move_back: String,
     /// The ids of at most `?2` rows of the channel `?1` that have no position, in the order in which they were written.
     unnumbered: String,
     /// Gives the position `?2` to the row `?1`.
@@ -32,9 +39,18 @@ pub(in crate::sqlite) struct PositionStatements {
 }
 
 impl PositionStatements {
-    /// The names are quoted.
-    pub(super) fn of(table: &str, progress: &str) -> Self {
+    pub(super) fn of(settings: &SqliteSettings) -> Self {
+        let (table, progress) = (quoted(&settings.table), quoted(&progress(&settings.table)));
+        let consumers = consumers(&settings.table);
+        let cursors = quoted(&consumers);
+        let ahead = "channel_id = ?1 and (through > ?2 or leased_through > ?2)";
         Self {
+            ahead: format!("select consumer, through from {cursors} where {ahead}"),
+            move_back: format!(
+                "update {cursors} set through = min(through, ?2), lease = null, leased_until = null, \
+                 leased_through = null where {ahead}"
+            ),
+            consumers,
             // Both maxima, because an operator may have removed the rows of one of the two tables.
             newest: format!(
                 "select max(ifnull((select max({POSITION}) from {progress} where channel_id = ?1), 0), \
@@ -62,6 +78,38 @@ impl PositionStatements {
         connection.prepare(&self.record)?.execute(params![channel, newest]).map(drop)
     }
 
+    /// Moves the cursors of consumers back that are above the newest position, because the table was restored from a backup. Must
+    /// precede new rows: these get the positions above `newest`, and each consumer must receive them.
+    pub(in crate::sqlite) fn move_cursors_back(
+        &self,
+        connection: &Connection,
+        channel: &str,
+        newest: i64,
+    ) -> rusqlite::Result<()> {
+        if columns(connection, &self.consumers)?.is_empty() {
+            return Ok(());
+        }
+        let mut ahead = connection.prepare(&self.ahead)?;
+        let mut ahead = ahead.query(params![channel, newest])?;
+        let mut is_ahead = false;
+        while let Some(row) = ahead.next()? {
+            let (consumer, from): (String, i64) = (row.get(0)?, row.get(1)?);
+            let to = from.min(newest);
+            warn!(
+                consumer,
+                channel,
+                from,
+                to,
+                "a consumer of the feed was ahead of its table, which was restored from a backup: its cursor moves back, and its lease ends"
+            );
+            is_ahead = true;
+        }
+        if is_ahead {
+            connection.execute(&self.move_back, params![channel, newest])?;
+        }
+        Ok(())
+    }
+
     /// Numbers all rows of a channel that have no position. There are such rows only if an older version writes to the
     /// database while this one has it open.
     pub(in crate::sqlite) fn number_all(&self, connection: &Connection, channel: &str) -> rusqlite::Result<()> {
@@ -79,6 +127,7 @@ impl PositionStatements {
         }
         let mut number = connection.prepare(&self.number)?;
         let mut position = self.newest(connection, channel)?;
+        self.move_cursors_back(connection, channel, position)?;
         for id in &ids {
             position += 1;
             number.execute([*id, position])?;

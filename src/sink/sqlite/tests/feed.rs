@@ -246,6 +246,50 @@ async fn a_cursor_above_the_positions_of_a_restored_table_moves_back() {
     assert_eq!(events(lease(&feed, 9, VALID).await).1, [3, 4, 5]);
 }
 
+/// Removes the rows after the second one, like a restore from a backup that does not contain the table of consumers.
+const RESTORE: &str = "delete from \"order\" where position > 2; update order_progress set position = 2, through = 2";
+
+#[tokio::test]
+async fn a_consumer_ahead_of_a_restored_table_receives_every_event_with_a_position_again() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    deliver(&sink, &channel(1), &records(&channel(1), 1..6)).await.unwrap();
+    feed.set_cursor("ledger", channel(1).id.0, 1).await.unwrap();
+    let (held, positions) = events(lease(&feed, 9, VALID).await);
+    assert_eq!(positions, [2, 3, 4, 5]);
+    feed.set_cursor("other", channel(1).id.0, 5).await.unwrap();
+    place.reader().execute_batch(RESTORE).unwrap();
+    let commit = async || feed.commit("ledger", channel(1).id.0, &held, 5).await.unwrap();
+    assert_eq!(commit().await, Committed::NotHeld, "the table has no position 5");
+    // The events arrive in another order, and one more than before.
+    deliver(&sink, &channel(1), &records(&channel(1), [3, 6, 7, 9])).await.unwrap();
+    assert_eq!(commit().await, Committed::NotHeld, "another event has position 5");
+    let cursors = place.numbers("select through from order_consumers order by consumer");
+    assert_eq!(cursors, [1, 2]);
+    assert_eq!(events(lease(&feed, 9, VALID).await).1, [2, 3, 4, 5, 6]);
+    let other = feed.lease("other", channel(1).id.0, 9, usize::MAX, VALID).await.unwrap();
+    assert_eq!(events(other).1, [3, 4, 5, 6]);
+}
+
+#[tokio::test]
+async fn an_instance_without_a_feed_moves_cursors_back_too() {
+    let mut place = place();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), 1..6)).await.unwrap();
+    feed(&sink).set_cursor("ledger", channel(1).id.0, 5).await.unwrap();
+    drop(sink);
+    place.reader().execute_batch(RESTORE).unwrap();
+    place.settings.feed = false;
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), 3..9)).await.unwrap();
+    assert_eq!(place.numbers("select through from order_consumers"), [2]);
+    drop(sink);
+    place.reader().execute_batch("drop table \"order\"").unwrap();
+    deliver(&place.sink(), &channel(1), &records(&channel(1), 1..9)).await.unwrap();
+    assert_eq!(place.numbers("select through from order_consumers"), [] as [i64; 0], "the table is another one");
+}
+
 #[tokio::test]
 async fn a_feed_follows_a_replaced_file_and_leaves_no_log_behind() {
     let place = place();

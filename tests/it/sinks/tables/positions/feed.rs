@@ -332,6 +332,31 @@ async fn consumers_of_two_instances_never_have_the_same_lease() {
 }
 
 #[tokio::test]
+async fn a_consumer_ahead_of_a_restored_table_receives_every_event_with_a_position_again() {
+    let Some((database, _)) = database().await else { return };
+    let sink = with_feed(&database.url());
+    seven(&sink).await;
+    let feed = sink.feed().unwrap();
+    let id = lane().channel.id.0;
+    feed.set_cursor("ledger", id, 3).await.unwrap();
+    let held = feed.lease("ledger", id, 9, usize::MAX, VALID).await.unwrap();
+    let (held, positions) = leased(held);
+    assert_eq!(positions, [4, 5, 6, 7]);
+    feed.set_cursor("other", id, 7).await.unwrap();
+    // A backup without the table of consumers.
+    database.psql("delete from events where position > 4; update events_progress set position = 4, through = 4");
+    let commit = async || feed.commit("ledger", id, &held, 7).await.unwrap();
+    assert_eq!(commit().await, Committed::NotHeld, "the table has no position 7");
+    assert_eq!(lease(&feed, "other", VALID).await, Leased::Nothing);
+    // The events arrive in another order, and one more than before.
+    deliver(&sink, Some(4), &events([5, 8, 9, 10])).await.unwrap();
+    assert_eq!(commit().await, Committed::NotHeld, "another event has position 7");
+    assert_eq!(database.psql("select through from events_consumers order by consumer"), numbers([3, 4]));
+    assert_eq!(leased(lease(&feed, "ledger", VALID).await).1, [4, 5]);
+    assert_eq!(leased(lease(&feed, "other", VALID).await).1, [5, 6]);
+}
+
+#[tokio::test]
 async fn a_delivery_of_another_instance_wakes_the_readers() {
     let Some((database, _)) = database().await else { return };
     let [writer, reader] = [with_feed(&database.url()), with_feed(&database.url())];
