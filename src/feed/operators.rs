@@ -101,7 +101,7 @@ fn state_of(
         Some(cursor) => (cursor.through, cursor.waiting_since),
         None => (before_oldest, known.and_then(|known| known.oldest_since)),
     };
-    // A cursor above the newest position is from before the table was restored. It is set back when the consumer asks for a lease.
+    // A cursor above the newest position is from before the table was restored. The next delivery moves it back.
     let lag = position.newest.saturating_sub(through).max(0);
     FeedConsumer {
         consumer: consumer.name.to_string(),

@@ -221,11 +221,17 @@ pub(crate) fn lowest(oldest: Option<i64>, newest: i64) -> i64 {
 }
 
 /// Refuses a position whose next event was deleted, and a position that no event has had. The latter means that the table was
-/// restored from a backup or created again: the client would miss the events up to its position.
+/// restored from a backup or created again: the client would miss the events up to its position. While a table is restored, it has
+/// no positions at all, so the client tries again.
 fn check_position(after: i64, page: &FeedPage) -> Result<(), Problem> {
     let oldest = lowest(page.oldest, page.newest);
     if after < oldest - 1 {
         return Err(Problem::gone(oldest));
+    }
+    if after > page.newest && page.newest == 0 {
+        return Err(Problem::busy(
+            "the table has no events of the channel at the moment, for example because it is being restored: try again",
+        ));
     }
     if after > page.newest {
         let newest = page.newest;

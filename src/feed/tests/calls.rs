@@ -79,6 +79,15 @@ async fn positions_of_deleted_and_of_missing_events_are_problems() {
 }
 
 #[tokio::test]
+async fn a_client_tries_again_while_the_table_has_no_positions() {
+    served(settings(), async |feed| {
+        let answer = feed.get("/v1/channels/open/events?after=6").await;
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_record_that_is_no_object_is_not_served() {
     served(settings(), async |feed| {
         feed.table.deliver_record(OPEN, "[1]");

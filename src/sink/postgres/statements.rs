@@ -31,6 +31,9 @@ pub(super) struct Statements {
     pub(super) copy: String,
     /// Takes the lane over under epoch `$4` and sets its position to `$3`, even if `$3` is lower than the position. `$5`
     /// and `$6` are the offsets and ids of pending events. Returns the same columns as [`claim`](Self::claim).
+    ///
+    /// Both statements record the newest position of the rows, in case the lane's row was removed or is older than the rows. Their
+    /// commit waits for the disk, and every row that they see is then on it.
     pub(super) adopt: String,
     /// Takes the lane over under epoch `$4` and changes nothing else. The parameters are the same as for
     /// [`adopt`](Self::adopt). Returns whether the lane is ours, whether it had a row, its position, and the offsets and ids
@@ -84,6 +87,7 @@ impl Statements {
     pub(super) fn of(settings: &PostgresSettings) -> Self {
         let (table, progress, key, names) = (settings.quoted(), settings.progress(), key(), names());
         let lane = "p.channel_id = $1 and p.sink = $2";
+        let newest_row = format!("coalesce((select max(r.{POSITION}) from {table} as r where r.channel_id = $1), 0)");
         let pending = "unnest($5::bigint[], $6::uuid[]) as pending (event_offset, event_id)";
         let is_pending = format!(
             "e.channel_id = $1 and e.event_offset = pending.event_offset and {} = {}",
@@ -106,12 +110,15 @@ impl Statements {
                 probe::copied_columns(|at| format!("${}", at + 2))
             ),
             adopt: format!(
-                "with lane as (insert into {progress} as p (channel_id, sink, through, epoch) values ($1, $2, $3, $4) \
-                 on conflict (channel_id, sink) do update set through = excluded.through, epoch = excluded.epoch \
+                "with lane as (insert into {progress} as p (channel_id, sink, through, epoch, {POSITION}) \
+                 values ($1, $2, $3, $4, {newest_row}) \
+                 on conflict (channel_id, sink) do update set through = excluded.through, epoch = excluded.epoch, \
+                 {POSITION} = greatest(p.{POSITION}, excluded.{POSITION}) \
                  where {IN_FORCE} returning p.through) {taken_over}"
             ),
             claim: format!(
-                "with lane as (update {progress} as p set epoch = $4 where {lane} and {IN_FORCE} \
+                "with lane as (update {progress} as p set epoch = $4, {POSITION} = greatest(p.{POSITION}, {newest_row}) \
+                 where {lane} and {IN_FORCE} \
                  returning p.through) {taken_over}"
             ),
             // The statement also mentions the table of events, so that it fails if this table is missing: a position without

@@ -29,7 +29,8 @@ pub(super) struct Statements {
     pub(super) progress_table: String,
     /// The lane's position and epoch.
     pub(super) position: String,
-    /// Takes the lane over and sets its position, even if the new position is lower.
+    /// Takes the lane over and sets its position, even if the new position is lower. Both this statement and the next one record
+    /// the newest position of the rows, in case the lane's row was removed or is older than the rows.
     pub(super) adopt: String,
     /// Takes the lane over and changes nothing else.
     pub(super) claim: String,
@@ -80,13 +81,15 @@ impl Statements {
         }
         let key = key::columns();
         let lane = "channel_id = ?1 and sink = ?2";
+        let newest_row = format!("ifnull((select max(e.{POSITION}) from {table} as e where e.channel_id = ?1), 0)");
         Self {
             position: format!("select through, epoch from {progress} where {lane}"),
             adopt: format!(
-                "insert into {progress} (channel_id, sink, through, epoch) values (?1, ?2, ?3, ?4) \
-                 on conflict (channel_id, sink) do update set through = excluded.through, epoch = excluded.epoch"
+                "insert into {progress} (channel_id, sink, through, epoch, {POSITION}) values (?1, ?2, ?3, ?4, {newest_row}) \
+                 on conflict (channel_id, sink) do update set through = excluded.through, epoch = excluded.epoch, \
+                 {POSITION} = max({POSITION}, excluded.{POSITION})"
             ),
-            claim: format!("update {progress} set epoch = ?3 where {lane}"),
+            claim: format!("update {progress} set epoch = ?3, {POSITION} = max({POSITION}, {newest_row}) where {lane}"),
             // A lease that is not shared has epoch 0 and is always valid.
             advance: format!(
                 "update {progress} set through = max(ifnull(through, ?3), ?3), epoch = ?4 \

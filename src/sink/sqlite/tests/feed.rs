@@ -273,6 +273,25 @@ async fn a_consumer_ahead_of_a_restored_table_receives_every_event_with_a_positi
 }
 
 #[tokio::test]
+async fn a_lane_that_begins_records_the_positions_of_existing_rows() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    deliver(&sink, &channel(1), &records(&channel(1), 1..6)).await.unwrap();
+    feed.set_cursor("ledger", channel(1).id.0, 4).await.unwrap();
+    place.reader().execute_batch("delete from order_progress").unwrap();
+    assert_eq!(lease(&feed, 9, VALID).await, Leased::Nothing, "nothing is known about the positions now");
+    assert_eq!(place.numbers("select through from order_consumers"), [4]);
+    sink.resume(&recorded(1, 5)).await.unwrap();
+    assert_eq!(feed.newest(channel(1).id.0).await.unwrap().newest, 5);
+    assert_eq!(events(lease(&feed, 9, VALID).await).1, [5]);
+    place.reader().execute_batch("update order_progress set position = 0").unwrap();
+    let confirmed = Some(crate::Confirmed::default());
+    sink.resume(&Recorded { confirmed, ..recorded(1, 5) }).await.unwrap();
+    assert_eq!(feed.newest(channel(1).id.0).await.unwrap().newest, 5);
+}
+
+#[tokio::test]
 async fn an_instance_without_a_feed_moves_cursors_back_too() {
     let mut place = place();
     let sink = place.sink();

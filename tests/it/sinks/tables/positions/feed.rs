@@ -357,6 +357,27 @@ async fn a_consumer_ahead_of_a_restored_table_receives_every_event_with_a_positi
 }
 
 #[tokio::test]
+async fn a_lane_that_begins_records_the_positions_of_existing_rows() {
+    let Some((database, _)) = database().await else { return };
+    let sink = with_feed(&database.url());
+    seven(&sink).await;
+    let feed = sink.feed().unwrap();
+    feed.set_cursor("ledger", lane().channel.id.0, 5).await.unwrap();
+    for (change, recorded) in [
+        // An operator numbered the rows before the upgrade.
+        ("update events_progress set position = 0", confirmed(7)),
+        // The row of the lane was removed.
+        ("delete from events_progress", recorded(Some(7))),
+    ] {
+        database.psql(change);
+        assert_eq!(lease(&feed, "ledger", VALID).await, Leased::Nothing, "{change}");
+        assert_eq!(resumed(&sink, &recorded).await, at(7), "{change}");
+        assert_eq!(feed.newest(lane().channel.id.0).await.unwrap().newest, 7, "{change}");
+        assert_eq!(leased(lease(&feed, "ledger", Duration::ZERO).await).1, [6, 7], "{change}");
+    }
+}
+
+#[tokio::test]
 async fn a_delivery_of_another_instance_wakes_the_readers() {
     let Some((database, _)) = database().await else { return };
     let [writer, reader] = [with_feed(&database.url()), with_feed(&database.url())];
