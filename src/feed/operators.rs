@@ -114,7 +114,7 @@ fn state_of(
         lag,
         waiting_since: waiting_since.filter(|_| lag > 0),
         leased_until: cursor.and_then(|cursor| cursor.leased_until),
-        gone: position.is_gone(through).is_some(),
+        gone: cursor.is_some_and(|cursor| cursor.is_gone),
     }
 }
 

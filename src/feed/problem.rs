@@ -87,7 +87,7 @@ impl Problem {
     pub(crate) fn gone(oldest: i64) -> Self {
         let before = oldest.saturating_sub(1);
         let detail = format!(
-            "the oldest event has position {oldest}: the events before it were deleted. Read them elsewhere, or continue after {before}"
+            "the next event has position {oldest}: the events before it were deleted. Read them elsewhere, or continue after {before}"
         );
         Self { oldest: Some(oldest), ..Self::new(ProblemKind::Gone, detail) }
     }

@@ -224,8 +224,7 @@ pub(crate) fn lowest(oldest: Option<i64>, newest: i64) -> i64 {
 /// restored from a backup or created again: the client would miss the events up to its position. While a table is restored, it has
 /// no positions at all, so the client tries again.
 fn check_position(after: i64, page: &FeedPage) -> Result<(), Problem> {
-    let oldest = lowest(page.oldest, page.newest);
-    if after < oldest - 1 {
+    if let Some(oldest) = page.gone {
         return Err(Problem::gone(oldest));
     }
     if after > page.newest && page.newest == 0 {

@@ -82,18 +82,16 @@ impl FeedPosition {
     pub(crate) fn of(oldest: Option<i64>, newest: i64) -> Self {
         Self { oldest: (newest > 0).then(|| oldest.unwrap_or(newest + 1)), newest }
     }
-
-    /// The oldest position, if the event directly after `after` was deleted.
-    pub fn is_gone(&self, after: i64) -> Option<i64> {
-        self.oldest.filter(|oldest| after < oldest - 1)
-    }
 }
 
-/// The events of a channel after a position, in order.
+/// The events of a channel directly after a position, in order. Between two events of a page, no event was deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeedPage {
     /// The events. Empty if there is none after the position.
     pub events: Vec<FeedEvent>,
+    /// If the event directly after the position was deleted: the position of the first event that remains after it. The page then
+    /// has no events.
+    pub gone: Option<i64>,
     /// The same as in [`FeedPosition`], at the time of the page.
     pub oldest: Option<i64>,
     /// The same as in [`FeedPosition`], at the time of the page.
@@ -101,6 +99,16 @@ pub struct FeedPage {
 }
 
 impl FeedPage {
+    /// Makes a page of the first rows after the position `after`. The page ends where a row was deleted.
+    pub fn of(after: i64, mut events: Vec<FeedEvent>, FeedPosition { oldest, newest }: FeedPosition) -> Self {
+        let dense = events.iter().zip(after.saturating_add(1)..).take_while(|(event, next)| event.position == *next);
+        let dense = dense.count();
+        let next = events.first().map_or(newest + 1, |first| first.position);
+        events.truncate(dense);
+        let gone = (dense == 0 && after < newest).then_some(next);
+        Self { events, gone, oldest, newest }
+    }
+
     /// The positions of the channel at the time of the page.
     pub fn position(&self) -> FeedPosition {
         FeedPosition { oldest: self.oldest, newest: self.newest }
@@ -134,7 +142,7 @@ pub enum Leased {
     Held,
     /// The event after the cursor was deleted.
     Gone {
-        /// The position of the oldest row.
+        /// The position of the first event that remains after the cursor.
         oldest: i64,
     },
 }
@@ -163,6 +171,8 @@ pub struct ConsumerState {
     pub leased_until: Option<Timestamp>,
     /// When the first row after the cursor was delivered. `None` if there is no row.
     pub waiting_since: Option<Timestamp>,
+    /// Whether the event directly after the cursor was deleted.
+    pub is_gone: bool,
 }
 
 /// The positions of one channel.

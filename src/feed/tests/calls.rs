@@ -79,6 +79,24 @@ async fn positions_of_deleted_and_of_missing_events_are_problems() {
 }
 
 #[tokio::test]
+async fn an_answer_ends_before_a_deleted_event_and_the_next_one_is_a_problem() {
+    served(settings(), async |feed| {
+        feed.table.deliver(OPEN, 5);
+        feed.table.delete(OPEN, 3);
+        assert_eq!(feed.get("/v1/channels/open/events?after=0").await.positions(), [1, 2]);
+        for path in ["/v1/channels/open/events?after=2&wait=60s", "/v1/channels/open/stream?after=2"] {
+            let gone = feed.get(path).await;
+            assert_eq!((gone.status, &gone.json()["oldest"]), (410, &json!(4)), "{path}");
+        }
+        assert_eq!(feed.get("/v1/channels/open/events?after=3").await.positions(), [4, 5]);
+        feed.table.delete(OPEN, 5);
+        let newest = feed.get("/v1/channels/open/events?after=4&wait=60s").await;
+        assert_eq!((newest.status, &newest.json()["oldest"]), (410, &json!(6)));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_client_tries_again_while_the_table_has_no_positions() {
     served(settings(), async |feed| {
         let answer = feed.get("/v1/channels/open/events?after=6").await;

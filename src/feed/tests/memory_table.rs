@@ -87,6 +87,11 @@ impl MemoryTable {
         channel.rows.insert(channel.newest, Row { record: record.into(), delivered: Timestamp::now() });
     }
 
+    /// Deletes the row at this position.
+    pub(crate) fn delete(&self, channel: Uuid, position: i64) {
+        lock(&self.rows).entry(channel).or_default().rows.remove(&position);
+    }
+
     /// Deletes the rows up to this position.
     pub(crate) fn delete_through(&self, channel: Uuid, through: i64) {
         lock(&self.rows).entry(channel).or_default().rows.retain(|position, _| *position > through);
@@ -138,7 +143,7 @@ impl MemoryTable {
     fn read(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> FeedPage {
         let channels = lock(&self.rows);
         let Some(channel) = channels.get(&channel) else {
-            return FeedPage { events: Vec::new(), oldest: None, newest: 0 };
+            return FeedPage::default();
         };
         let mut bytes = 0;
         let fits = |event: &FeedEvent| {
@@ -151,7 +156,7 @@ impl MemoryTable {
         let events = events.take(limit).take_while(fits).collect();
         // As in the tables of sinks: if all rows were deleted, the oldest row is the next one.
         let oldest = channel.rows.keys().next().copied().or((channel.newest > 0).then_some(channel.newest + 1));
-        FeedPage { events, oldest, newest: channel.newest }
+        FeedPage::of(after, events, FeedPosition { oldest, newest: channel.newest })
     }
 }
 
@@ -182,9 +187,12 @@ impl FeedTable for MemoryTable {
         if known.is_some_and(|cursor| cursor.lease.is_some()) {
             return Ok(Leased::Held);
         }
-        let page = self.read(channel, known.map_or(0, |cursor| cursor.through), limit, max_bytes);
-        if let Some(oldest) = known.and_then(|cursor| page.position().is_gone(cursor.through)) {
-            return Ok(Leased::Gone { oldest });
+        let mut page = self.read(channel, known.map_or(0, |cursor| cursor.through), limit, max_bytes);
+        if let Some(oldest) = page.gone {
+            if known.is_some() {
+                return Ok(Leased::Gone { oldest });
+            }
+            page = self.read(channel, oldest - 1, limit, max_bytes);
         }
         let (Some(first), Some(last)) = (page.events.first(), page.events.last()) else {
             return Ok(Leased::Nothing);
@@ -219,6 +227,7 @@ impl FeedTable for MemoryTable {
             through: cursor.through,
             leased_until: cursor.lease.is_some().then_some(Timestamp::MAX),
             waiting_since: self.delivered_after(*channel, cursor.through),
+            is_gone: self.read(*channel, cursor.through, 1, 0).gone.is_some(),
         };
         Ok(lock(&self.cursors).iter().map(state).collect())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{FeedEvent, FeedPage, FeedPosition, Leased};
+use super::{FeedEvent, FeedPage, Leased};
 use crate::SinkError;
 
 /// How often a request starts again because another request changed the cursor in between. Each time, the other request has
@@ -62,15 +62,18 @@ pub(crate) async fn lease(
             return Ok(Leased::Held);
         }
         let after = cursor.map_or(0, |cursor| cursor.through);
-        let page = store.events(of.channel, after, limit, max_bytes).await?;
-        let position = page.position();
-        if after > position.newest {
+        let mut page = store.events(of.channel, after, limit, max_bytes).await?;
+        if after > page.newest {
             // The table is being restored, or was restored from a backup. The next delivery moves the cursor back, so that the
             // consumer receives all events that get positions again.
             return Ok(Leased::Nothing);
         }
-        if let Some(oldest) = cursor.and_then(|cursor| position.is_gone(cursor.through)) {
-            return Ok(Leased::Gone { oldest });
+        if let Some(oldest) = page.gone {
+            if cursor.is_some() {
+                return Ok(Leased::Gone { oldest });
+            }
+            // A consumer without a cursor begins with the oldest event.
+            page = store.events(of.channel, oldest - 1, limit, max_bytes).await?;
         }
         let Some(new) = new_lease(&page.events, cursor, valid) else { return Ok(Leased::Nothing) };
         if store.take(of, &new).await? {
@@ -92,9 +95,4 @@ fn new_lease(events: &[FeedEvent], cursor: Option<Cursor>, valid: Duration) -> O
 pub(crate) fn is_within(events: &[FeedEvent], bytes: &mut usize, next: &str, max_bytes: usize) -> bool {
     *bytes = bytes.saturating_add(next.len());
     events.is_empty() || *bytes <= max_bytes
-}
-
-/// The positions of a page.
-pub(crate) fn page(events: Vec<FeedEvent>, FeedPosition { oldest, newest }: FeedPosition) -> FeedPage {
-    FeedPage { events, oldest, newest }
 }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::cells::Parameter;
 use super::pool::Pool;
 use crate::SinkError;
-use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, is_within, lease, page};
+use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, is_within, lease};
 use crate::feed::{
     ChannelPosition, Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased,
 };
@@ -113,7 +113,7 @@ impl LeaseStore for PostgresFeed {
             (&bytes as _, Type::INT8),
         ];
         let rows = self.query(&self.tables.statements.page, &parameters).await?;
-        let position = rows.first().map_or_else(FeedPosition::default, position);
+        let known = rows.first().map_or_else(FeedPosition::default, position);
         let (mut events, mut bytes) = (Vec::new(), 0);
         for row in &rows {
             let Some(position) = row.get(2) else { break };
@@ -123,7 +123,7 @@ impl LeaseStore for PostgresFeed {
             }
             events.push(FeedEvent { position, record: record.into() });
         }
-        Ok(page(events, position))
+        Ok(FeedPage::of(after, events, known))
     }
 
     async fn cursor(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>) -> Result<Option<Cursor>, SinkError> {
@@ -193,6 +193,7 @@ impl FeedTable for PostgresFeed {
             through: row.get(2),
             leased_until: time(row, 3).filter(|_| row.get(4)),
             waiting_since: time(row, 5),
+            is_gone: row.get(6),
         };
         Ok(rows.iter().map(state).collect())
     }

@@ -70,7 +70,9 @@ impl FeedStatements {
                 "select c.consumer, c.channel_id, c.through, {}, \
                  coalesce(c.leased_until > clock_timestamp(), false), \
                  (select {} from {table} as e where e.channel_id = c.channel_id and e.{POSITION} > c.through \
-                 and e.{POSITION} > 0 order by e.{POSITION} limit 1) \
+                 and e.{POSITION} > 0 order by e.{POSITION} limit 1), \
+                 coalesce(c.through < (select max(p.{POSITION}) from {progress} as p where p.channel_id = c.channel_id), false) \
+                 and not exists (select from {table} as e where e.channel_id = c.channel_id and e.{POSITION} = c.through + 1) \
                  from {consumers} as c order by c.consumer, c.channel_id",
                 microseconds("c.leased_until"),
                 microseconds("e.delivered")

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
 use super::super::SqliteSettings;
-use crate::feed::lease::{is_within, page};
+use crate::feed::lease::is_within;
 use crate::feed::{ChannelPosition, ConsumerState, FeedEvent, FeedPage, FeedPosition};
 use crate::table::positions::{POSITION, consumers};
 use crate::table::{progress, quoted};
@@ -61,7 +61,9 @@ impl FeedStatements {
             consumers: format!(
                 "select consumer, channel_id, through, case when leased_until > {NOW} then leased_until end, \
                  (select delivered from {table} as e where e.channel_id = c.channel_id and e.{POSITION} > c.through \
-                 and e.{POSITION} > 0 order by e.{POSITION} limit 1) \
+                 and e.{POSITION} > 0 order by e.{POSITION} limit 1), \
+                 ifnull(through < (select max(p.{POSITION}) from {progress} as p where p.channel_id = c.channel_id), 0) \
+                 and not exists (select 1 from {table} as e where e.channel_id = c.channel_id and e.{POSITION} = c.through + 1) \
                  from {consumers} as c order by consumer, channel_id"
             ),
             channels: format!(
@@ -99,7 +101,7 @@ impl FeedStatements {
             }
             events.push(FeedEvent { position: row.get(0)?, record: record.into() });
         }
-        Ok(page(events, position))
+        Ok(FeedPage::of(after, events, position))
     }
 }
 
@@ -107,8 +109,8 @@ impl FeedStatements {
 pub(super) fn state(row: &Row<'_>) -> rusqlite::Result<Option<ConsumerState>> {
     let Ok(channel) = Uuid::try_parse(row.get_ref(1)?.as_str()?) else { return Ok(None) };
     let (consumer, through) = (row.get(0)?, row.get(2)?);
-    let (leased_until, waiting_since) = (time(row, 3)?, time(row, 4)?);
-    Ok(Some(ConsumerState { consumer, channel, through, leased_until, waiting_since }))
+    let (leased_until, waiting_since, is_gone) = (time(row, 3)?, time(row, 4)?, row.get(5)?);
+    Ok(Some(ConsumerState { consumer, channel, through, leased_until, waiting_since, is_gone }))
 }
 
 /// The positions of a channel. `None` if the channel is not an id.

@@ -169,11 +169,41 @@ async fn a_page_has_the_records_in_order_and_is_bounded() {
         assert_eq!(found, positions, "{after} {limit} {bytes}");
     }
     place.reader().execute_batch("delete from \"order\" where position < 3").unwrap();
-    let position = feed.newest(channel(1).id.0).await.unwrap();
-    assert_eq!((position.is_gone(1), position.is_gone(2)), (Some(3), None));
+    assert_eq!((page(1, 1, 0).await.gone, page(2, 1, 0).await.gone), (Some(3), None));
     place.reader().execute_batch("delete from \"order\"").unwrap();
-    let position = feed.newest(channel(1).id.0).await.unwrap();
-    assert_eq!((position.is_gone(3), position.is_gone(4)), (Some(5), None), "no row is left");
+    assert_eq!((page(3, 1, 0).await.gone, page(4, 1, 0).await.gone), (Some(5), None), "no row is left");
+}
+
+#[tokio::test]
+async fn nothing_is_read_past_rows_that_were_deleted_in_the_middle() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    deliver(&sink, &channel(1), &records(&channel(1), 1..7)).await.unwrap();
+    feed.set_cursor("ledger", channel(1).id.0, 2).await.unwrap();
+    feed.set_cursor("other", channel(1).id.0, 1).await.unwrap();
+    place.reader().execute_batch("delete from \"order\" where position in (3, 4, 6)").unwrap();
+    for (after, positions, gone) in [
+        (0, &[1, 2][..], None),
+        (2, &[], Some(5)),
+        (3, &[], Some(5)),
+        (4, &[5], None),
+        (5, &[], Some(7)),
+        (6, &[], None),
+    ] {
+        let page = feed.page(channel(1).id.0, after, 9, usize::MAX).await.unwrap();
+        let found: Vec<_> = page.events.iter().map(|event| event.position).collect();
+        assert_eq!((&*found, page.gone), (positions, gone), "{after}");
+    }
+    assert_eq!(lease(&feed, 9, VALID).await, Leased::Gone { oldest: 5 });
+    let states = feed.consumers().await.unwrap();
+    let gone: Vec<_> = states.iter().map(|state| (&*state.consumer, state.is_gone)).collect();
+    assert_eq!(gone, [("ledger", true), ("other", false)]);
+    feed.set_cursor("ledger", channel(1).id.0, 4).await.unwrap();
+    assert_eq!(events(lease(&feed, 9, VALID).await).1, [5]);
+    place.reader().execute_batch("delete from \"order\" where position = 1").unwrap();
+    let new = feed.lease("new", channel(1).id.0, 9, usize::MAX, VALID).await.unwrap();
+    assert_eq!(events(new).1, [2], "a new consumer begins with the oldest row");
 }
 
 #[tokio::test]

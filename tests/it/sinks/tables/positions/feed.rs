@@ -322,6 +322,10 @@ async fn consumers_of_two_instances_never_have_the_same_lease() {
     };
     assert_eq!(channels().await, [(Some(1), 7, true)]);
 
+    database.psql("delete from events where position = 5");
+    assert_eq!(lease(&feeds[0], "ledger", VALID).await, Leased::Gone { oldest: 6 });
+    let gone: Vec<_> = feeds[0].consumers().await.unwrap().iter().map(|of| of.is_gone).collect();
+    assert_eq!(gone, [true, false]);
     database.psql("delete from events where position < 6");
     assert_eq!(channels().await, [(Some(6), 7, true)]);
     assert_eq!(lease(&feeds[0], "ledger", VALID).await, Leased::Gone { oldest: 6 });
