@@ -3,6 +3,10 @@
 use crate::settings::PostgresSettings;
 use crate::table::positions::POSITION;
 
+/// Whether a lease is valid. A lease that ends after twice the longest time was taken before the clock of the server was set back.
+const IS_LEASED: &str = "coalesce(c.leased_until > clock_timestamp() \
+     and c.leased_until <= clock_timestamp() + interval '2 hours', false)";
+
 /// `$1` is the consumer and `$2` the channel, except in the statements that read events: there `$1` is the channel.
 pub(super) struct FeedStatements {
     pub(super) position: String,
@@ -43,20 +47,18 @@ impl FeedStatements {
                  left join event on event.bytes_before < $4 order by event.{POSITION}"
             ),
             position,
-            cursor: format!(
-                "select c.through, coalesce(c.leased_until > clock_timestamp(), false) from {consumers} as c where {of}"
-            ),
+            cursor: format!("select c.through, {IS_LEASED} from {consumers} as c where {of}"),
             take: format!(
                 "insert into {consumers} as c (consumer, channel_id, through, lease, leased_until, leased_through) \
                  values ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 millisecond', $6) \
                  on conflict (consumer, channel_id) do update set lease = excluded.lease, \
                  leased_until = excluded.leased_until, leased_through = excluded.leased_through \
                  where c.through = excluded.through \
-                 and coalesce(c.leased_until <= clock_timestamp(), true) returning 1"
+                 and not {IS_LEASED} returning 1"
             ),
             commit: format!(
                 "with held as (select c.through, c.leased_through from {consumers} as c \
-                 where {of} and c.lease = $3 and c.leased_until > clock_timestamp() \
+                 where {of} and c.lease = $3 and {IS_LEASED} \
                  and c.leased_through <= (select max({POSITION}) from {progress} where channel_id = $2) for no key update), \
                  moved as (update {consumers} as c set through = $4, {ended} from held \
                  where {of} and $4 > held.through and $4 <= held.leased_through returning 1) \
@@ -68,7 +70,7 @@ impl FeedStatements {
             ),
             consumers: format!(
                 "select c.consumer, c.channel_id, c.through, {}, \
-                 coalesce(c.leased_until > clock_timestamp(), false), \
+                 {IS_LEASED}, \
                  (select {} from {table} as e where e.channel_id = c.channel_id and e.{POSITION} > c.through \
                  and e.{POSITION} > 0 order by e.{POSITION} limit 1), \
                  coalesce(c.through < (select max(p.{POSITION}) from {progress} as p where p.channel_id = c.channel_id), false) \

@@ -13,6 +13,9 @@ use crate::table::{progress, quoted};
 /// The time of the database, in the form in which the table of consumers stores times. They sort as texts.
 const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";
 
+/// A lease that ends later than this was taken before the clock was set back, and is not valid. It is twice the longest lease.
+const LATEST: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+2 hours')";
+
 /// `?1` is the consumer and `?2` the channel, except in the statements that read events: there `?1` is the channel.
 pub(super) struct FeedStatements {
     pub(super) newest: String,
@@ -34,6 +37,7 @@ impl FeedStatements {
         let (table, progress) = (quoted(&settings.table), quoted(&progress(&settings.table)));
         let consumers = quoted(&consumers(&settings.table));
         let of = "consumer = ?1 and channel_id = ?2";
+        let is_leased = format!("ifnull(leased_until > {NOW} and leased_until <= {LATEST}, 0)");
         Self {
             newest: format!("select ifnull(max({POSITION}), 0) from {progress} where channel_id = ?1"),
             oldest: format!("select min({POSITION}) from {table} where channel_id = ?1 and {POSITION} > 0"),
@@ -41,16 +45,16 @@ impl FeedStatements {
                 "select {POSITION}, record from {table} \
                  where channel_id = ?1 and {POSITION} > ?2 and {POSITION} <= ?3 order by {POSITION} limit ?4"
             ),
-            cursor: format!("select through, ifnull(leased_until > {NOW}, 0) from {consumers} where {of}"),
+            cursor: format!("select through, {is_leased} from {consumers} where {of}"),
             take: format!(
                 "insert into {consumers} as c (consumer, channel_id, through, lease, leased_until, leased_through) \
                  values (?1, ?2, ?3, ?4, strftime('%Y-%m-%dT%H:%M:%fZ', 'now', ?5), ?6) \
                  on conflict (consumer, channel_id) do update set lease = excluded.lease, \
                  leased_until = excluded.leased_until, leased_through = excluded.leased_through \
-                 where c.through = excluded.through and ifnull(c.leased_until <= {NOW}, 1)"
+                 where c.through = excluded.through and not ifnull(c.leased_until > {NOW} and c.leased_until <= {LATEST}, 0)"
             ),
             held: format!(
-                "select through, leased_through from {consumers} where {of} and lease = ?3 and leased_until > {NOW} \
+                "select through, leased_through from {consumers} where {of} and lease = ?3 and {is_leased} \
                  and leased_through <= (select ifnull(max({POSITION}), 0) from {progress} where channel_id = ?2)"
             ),
             set: format!(
@@ -59,7 +63,7 @@ impl FeedStatements {
                  leased_until = null, leased_through = null"
             ),
             consumers: format!(
-                "select consumer, channel_id, through, case when leased_until > {NOW} then leased_until end, \
+                "select consumer, channel_id, through, case when {is_leased} then leased_until end, \
                  (select delivered from {table} as e where e.channel_id = c.channel_id and e.{POSITION} > c.through \
                  and e.{POSITION} > 0 order by e.{POSITION} limit 1), \
                  ifnull(through < (select max(p.{POSITION}) from {progress} as p where p.channel_id = c.channel_id), 0) \

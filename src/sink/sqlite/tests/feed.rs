@@ -249,6 +249,21 @@ async fn a_lease_excludes_others_until_it_is_committed_or_expires() {
 }
 
 #[tokio::test]
+async fn a_lease_from_before_the_clock_was_set_back_is_not_valid() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    deliver(&sink, &channel(1), &records(&channel(1), 1..3)).await.unwrap();
+    let (old, _) = events(lease(&feed, 9, VALID).await);
+    let later = "update order_consumers set leased_until = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+1 day')";
+    place.reader().execute_batch(later).unwrap();
+    assert_eq!(feed.consumers().await.unwrap()[0].leased_until, None);
+    assert_eq!(feed.commit("ledger", channel(1).id.0, &old, 2).await.unwrap(), Committed::NotHeld);
+    assert_eq!(events(lease(&feed, 9, VALID).await).1, [1, 2]);
+    assert_eq!(lease(&feed, 9, VALID).await, Leased::Held);
+}
+
+#[tokio::test]
 async fn only_one_of_many_concurrent_requests_gets_the_lease() {
     let place = place();
     let sink = place.sink();

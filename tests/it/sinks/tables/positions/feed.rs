@@ -382,6 +382,20 @@ async fn a_lane_that_begins_records_the_positions_of_existing_rows() {
 }
 
 #[tokio::test]
+async fn a_lease_from_before_the_clock_was_set_back_is_not_valid() {
+    let Some((database, _)) = database().await else { return };
+    let sink = with_feed(&database.url());
+    seven(&sink).await;
+    let feed = sink.feed().unwrap();
+    let (old, _) = leased(lease(&feed, "ledger", VALID).await);
+    database.psql("update events_consumers set leased_until = now() + interval '1 day'");
+    assert_eq!(feed.consumers().await.unwrap()[0].leased_until, None);
+    assert_eq!(feed.commit("ledger", lane().channel.id.0, &old, 2).await.unwrap(), Committed::NotHeld);
+    assert_eq!(leased(lease(&feed, "ledger", VALID).await).1, [1, 2]);
+    assert_eq!(lease(&feed, "ledger", VALID).await, Leased::Held);
+}
+
+#[tokio::test]
 async fn a_delivery_of_another_instance_wakes_the_readers() {
     let Some((database, _)) = database().await else { return };
     let [writer, reader] = [with_feed(&database.url()), with_feed(&database.url())];
