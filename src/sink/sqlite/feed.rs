@@ -4,6 +4,8 @@
 //! work for the thread that writes, because SQLite has only one writer at a time.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::database::BUSY;
-use super::error::SqliteError;
+use super::error::{SqliteError, opening};
 use super::schema::columns;
 use super::{SqliteSettings, Writing, files};
 use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, lease};
@@ -41,7 +43,11 @@ pub(super) struct SqliteFeed {
 
 /// The connection that reads. It is opened when it is needed.
 #[derive(Default)]
-pub(super) struct FeedReader(Mutex<Option<OpenReader>>);
+pub(super) struct FeedReader {
+    open: Mutex<Option<OpenReader>>,
+    /// Whether this process has read the database. If it has disappeared since, its channels are not empty.
+    has_read: AtomicBool,
+}
 
 struct OpenReader {
     connection: Connection,
@@ -52,23 +58,24 @@ struct OpenReader {
 impl FeedReader {
     /// Closes the connection. Waits until nothing reads.
     pub(super) fn close(&self) {
-        lock(&self.0).take();
+        lock(&self.open).take();
     }
 
-    /// Reads in one transaction. `None` if the database or the table does not exist.
+    /// Reads in one transaction. `None` if the database or the table does not exist yet.
     fn read<T>(
         &self,
         settings: &SqliteSettings,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<Option<T>, SinkError> {
-        let mut reader = lock(&self.0);
+        let mut reader = lock(&self.open);
         if reader.as_ref().is_some_and(|open| open.identity != identity_at(&settings.path)) {
             *reader = None;
         }
         if reader.is_none() {
-            *reader = OpenReader::open(settings)?;
+            *reader = OpenReader::open(settings, !self.has_read.load(Ordering::Relaxed))?;
         }
         let Some(open) = &mut *reader else { return Ok(None) };
+        self.has_read.store(true, Ordering::Relaxed);
         let done = open.connection.transaction().and_then(|transaction| work(&transaction));
         done.map(Some).map_err(|error| {
             // The next use opens the database again.
@@ -79,27 +86,35 @@ impl FeedReader {
 }
 
 impl OpenReader {
-    /// `None` if the database or the table does not exist.
-    fn open(settings: &SqliteSettings) -> Result<Option<Self>, SinkError> {
+    /// Opens the database. `None` if it may be a new one, and the database or the table does not exist yet.
+    fn open(settings: &SqliteSettings, may_be_new: bool) -> Result<Option<Self>, SinkError> {
         let path = &*settings.path;
         let identity = identity_at(path);
-        let Ok(metadata) = fs::metadata(path) else { return Ok(None) };
+        let metadata = match fs::metadata(path) {
+            Err(error) if may_be_new && error.kind() == ErrorKind::NotFound => return Ok(None),
+            found => found.map_err(|error| opening(&error, path))?,
+        };
         files::require_regular(path, &metadata)?;
         files::check_log(path)?;
-        let open = || -> rusqlite::Result<Option<Self>> {
+        let open = || -> rusqlite::Result<(Connection, bool, bool)> {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(path, flags)?;
             connection.busy_timeout(BUSY)?;
+            let table = columns(&connection, &settings.table)?;
+            let lanes = columns(&connection, &progress(&settings.table))?;
             // Another version may have created the tables without these columns.
-            for table in [&settings.table, &progress(&settings.table)] {
-                if !columns(&connection, table)?.iter().any(|name| name == POSITION) {
-                    return Ok(None);
-                }
-            }
-            let is_ready = !columns(&connection, &consumers(&settings.table))?.is_empty();
-            Ok(is_ready.then_some(Self { connection, identity }))
+            let has_positions = [&table, &lanes].iter().all(|found| found.iter().any(|name| name == POSITION));
+            let has_consumers = !columns(&connection, &consumers(&settings.table))?.is_empty();
+            Ok((connection, !table.is_empty(), has_positions && has_consumers))
         };
-        open().map_err(|error| SqliteError::from(error).at(path))
+        match open().map_err(|error| SqliteError::from(error).at(path))? {
+            (connection, _, true) => Ok(Some(Self { connection, identity })),
+            (_, false, false) if may_be_new => Ok(None),
+            _ => Err(SinkError::away(format!(
+                "the tables of {} have no positions or no consumers yet: the sink completes them when it writes next",
+                path.display()
+            ))),
+        }
     }
 }
 

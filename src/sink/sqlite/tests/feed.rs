@@ -374,6 +374,32 @@ async fn a_feed_follows_a_replaced_file_and_leaves_no_log_behind() {
 }
 
 #[tokio::test]
+async fn a_channel_is_not_empty_while_its_database_cannot_be_read() {
+    let place = place();
+    let sink = place.sink();
+    let reader = feed(&sink);
+    assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 0, "there is no database yet");
+    deliver(&sink, &channel(1), &records(&channel(1), 1..4)).await.unwrap();
+    assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 3);
+    let kept = place.directory.path().join("kept.db");
+    std::fs::rename(&place.settings.path, &kept).unwrap();
+    let absent = reader.page(channel(1).id.0, 3, 9, usize::MAX).await;
+    assert!(matches!(absent, Err(FeedError::Table(_))), "{absent:?}");
+    std::fs::rename(&kept, &place.settings.path).unwrap();
+    assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 3);
+    drop(sink);
+
+    // A backup from before there was a feed.
+    place.reader().execute_batch("drop table order_consumers").unwrap();
+    let sink = place.sink();
+    let reader = feed(&sink);
+    let incomplete = reader.newest(channel(1).id.0).await;
+    assert!(matches!(incomplete, Err(FeedError::Table(_))), "{incomplete:?}");
+    deliver(&sink, &channel(1), &records(&channel(1), [4])).await.unwrap();
+    assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 4);
+}
+
+#[tokio::test]
 async fn keep_for_waits_for_the_named_consumers_and_keep_size_does_not() {
     let mut place = place();
     let sink = place.sink();
