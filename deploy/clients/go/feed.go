@@ -23,7 +23,7 @@ const (
 	Oldest                 int64 = -1 // as a position: begin with the oldest event
 	firstWait, longestWait       = 100 * time.Millisecond, 10 * time.Second
 	patience                     = 15 * time.Second // without any data, after which a connection counts as broken
-	accessGrace                  = time.Minute      // in which 401, 403 and 404 are retried if the access worked before
+	accessGrace                  = time.Minute      // in which a refused access is retried if it worked before
 )
 
 type Channel struct {
@@ -37,7 +37,8 @@ type Event struct {
 }
 
 // Error means that the feed refused a request. Kind is the last part of the type of the problem. If it is "gone", the events after
-// the position were deleted, and Oldest is the position of the oldest event.
+// the position were deleted, and Oldest is the position of the oldest event. Status is 0 if there is no answer, because the token
+// cannot be read (Kind is "token") or TLS does not work, such as for an untrusted certificate ("tls").
 type Error struct {
 	Status     int
 	Kind       string `json:"type"`
@@ -46,7 +47,12 @@ type Error struct {
 	retryAfter time.Duration
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%d %s: %s", e.Status, e.Kind, e.Detail) }
+func (e *Error) Error() string {
+	if e.Status == 0 {
+		return e.Detail
+	}
+	return fmt.Sprintf("%d %s: %s", e.Status, e.Kind, e.Detail)
+}
 
 // Feed is a feed. The exported fields can be changed before the first request.
 type Feed struct {
@@ -58,27 +64,32 @@ type Feed struct {
 	client  http.Client
 }
 
-// New returns the feed at "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH". The certificate of the feed must be signed by an
-// authority in the PEM text; if it is empty, by an authority of the system.
-func New(address string, authorities []byte, token func() (string, error)) *Feed {
+// New returns the feed at "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH". authorities contains CA certificates in PEM. If it
+// is empty, the CA certificates of the system are used.
+func New(address string, authorities []byte, token func() (string, error)) (*Feed, error) {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{}}
-	if path, isUnix := strings.CutPrefix(address, "unix:"); isUnix {
-		address = "http://localhost"
+	base := strings.TrimSuffix(address, "/")
+	if path, isUnix := strings.CutPrefix(address, "unix:"); isUnix && strings.HasPrefix(path, "/") {
+		base = "http://localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}
 	}
+	if parsed, err := url.Parse(base); err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
+		return nil, fmt.Errorf(`the address must be "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH", not %q`, address)
+	}
 	if len(authorities) > 0 {
 		transport.TLSClientConfig.RootCAs = x509.NewCertPool()
-		transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(authorities)
+		if !transport.TLSClientConfig.RootCAs.AppendCertsFromPEM(authorities) {
+			return nil, errors.New("the PEM text contains no CA certificate")
+		}
 	}
 	onRetry := func(err error, wait time.Duration) { slog.Warn("channeld feed: retrying", "error", err, "wait", wait) }
 	client := http.Client{Transport: transport}
-	base := strings.TrimSuffix(address, "/")
-	return &Feed{Token: token, Limit: 100, Wait: 30 * time.Second, OnRetry: onRetry, base: base, client: client}
+	return &Feed{Token: token, Limit: 100, Wait: 30 * time.Second, OnRetry: onRetry, base: base, client: client}, nil
 }
 
-// TokenFile is a token that is read from a file for each request.
+// TokenFile returns a function that reads the token from a file for each request.
 func TokenFile(path string) func() (string, error) {
 	return func() (string, error) {
 		token, err := os.ReadFile(path)

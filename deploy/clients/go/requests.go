@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ type requests struct {
 	ctx         context.Context
 	wait        time.Duration // before the next repetition
 	hasWorked   bool
-	deniedAfter time.Time // zero: the last request was a success
+	hasWaited   bool      // for a lease
+	deniedAfter time.Time // zero: the last access was not refused
 }
 
 func (f *Feed) requests(ctx context.Context) *requests {
@@ -33,25 +35,26 @@ func (r *requests) repeat(attempt func() error) error {
 	for {
 		err := attempt()
 		if err == nil || r.ctx.Err() != nil {
+			r.wait = firstWait
 			return errors.Join(err, r.ctx.Err())
-		}
-		if r.deniedAfter.IsZero() {
-			r.deniedAfter = time.Now().Add(accessGrace)
 		}
 		wait := r.wait/2 + rand.N(r.wait/2)
 		r.wait = min(2*r.wait, longestWait)
-		if refused := (*Error)(nil); errors.As(err, &refused) {
-			isDenied := refused.Status == 401 || refused.Status == 403 || refused.Status == 404
-			isPassing := refused.Status == 408 || refused.Status == 429 || refused.Status >= 500 || refused.Kind == "leased"
-			if !isPassing && !(isDenied && r.hasWorked && time.Now().Before(r.deniedAfter)) {
+		refused, isLeased := (*Error)(nil), false
+		if errors.As(err, &refused) {
+			isLeased = refused.Kind == "leased"
+			if !isLeased && !r.isPassing(refused.Status) {
 				return err
 			}
 			wait = max(wait, refused.retryAfter)
-			if refused.Kind == "leased" {
-				r.wait = firstWait
-			}
 		}
-		r.OnRetry(err, wait)
+		if !isLeased || !r.hasWaited { // the wait for a lease is not a failure, and is reported once
+			r.OnRetry(err, wait)
+		}
+		if isLeased {
+			r.hasWaited, r.wait = true, firstWait
+			r.allowed()
+		}
 		select {
 		case <-time.After(wait):
 		case <-r.ctx.Done():
@@ -59,6 +62,20 @@ func (r *requests) repeat(attempt func() error) error {
 		}
 	}
 }
+
+// isPassing returns whether a request may be repeated after this refusal.
+func (r *requests) isPassing(status int) bool {
+	if status == 408 || status == 429 || status >= 500 {
+		return true
+	}
+	if r.deniedAfter.IsZero() {
+		r.deniedAfter = time.Now().Add(accessGrace)
+	}
+	isDenied := status == 0 || status == 401 || status == 403 || status == 404
+	return isDenied && r.hasWorked && time.Now().Before(r.deniedAfter)
+}
+
+func (r *requests) allowed() { r.hasWorked, r.deniedAfter = true, time.Time{} }
 
 type answer struct {
 	Channels []Channel
@@ -102,15 +119,17 @@ func (r *requests) stream(path string, after int64, receive func(Event) error) e
 		if err != nil {
 			return err
 		}
-		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ":")
+		line = strings.TrimRight(line, "\r\n")
+		name, value, _ := strings.Cut(line, ":")
 		switch {
 		case name == "data":
 			data += value + "\n"
 		case name == "event":
 			kind = strings.TrimSpace(value)
-		case kind == "problem" && line == "\n":
-			return refusal(response, []byte(data))
-		case data != "" && line == "\n":
+		case line == "" && data != "":
+			if kind == "problem" {
+				return refusal(response, []byte(data))
+			}
 			var event Event
 			err := json.Unmarshal([]byte(data), &event)
 			if err == nil {
@@ -119,7 +138,9 @@ func (r *requests) stream(path string, after int64, receive func(Event) error) e
 			if err != nil {
 				return err
 			}
-			data = ""
+			r.wait, kind, data = firstWait, "", ""
+		case line == "":
+			kind = ""
 		}
 	}
 }
@@ -136,21 +157,29 @@ func (r *requests) open(ctx context.Context, method, path string, after int64, b
 	if r.Token != nil {
 		token, err := r.Token()
 		if err != nil {
-			return nil, err
+			return nil, &Error{Kind: "token", Detail: "the token cannot be read: " + err.Error()}
 		}
 		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
 	}
 	response, err := r.client.Do(request)
-	if err != nil {
+	if err != nil && isOfTLS(err) {
+		return nil, &Error{Kind: "tls", Detail: err.Error()}
+	} else if err != nil {
 		return nil, err
 	}
 	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusNoContent {
-		r.wait, r.hasWorked, r.deniedAfter = firstWait, true, time.Time{}
+		r.allowed()
 		return response, nil
 	}
 	defer response.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<16))
 	return nil, refusal(response, text)
+}
+
+// isOfTLS returns whether the certificate is not trusted, or the feed does not use TLS. A broken connection is another error.
+func isOfTLS(err error) bool {
+	certificate, record := (*tls.CertificateVerificationError)(nil), tls.RecordHeaderError{}
+	return errors.As(err, &certificate) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // refusal returns the error of an answer. A proxy in front of the feed may send another text than a problem.

@@ -8,7 +8,6 @@ import random
 import re
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -18,7 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0  # seconds before a request is repeated
 PATIENCE = 15.0  # seconds without any data after which a connection counts as broken
-ACCESS_GRACE = 60.0  # seconds in which 401, 403 and 404 are retried if the access worked before: a token may be in replacement
+ACCESS_GRACE = 60.0  # seconds in which a refused access is retried if it worked before: the token may be being replaced
 
 
 class Channel(NamedTuple):
@@ -34,10 +33,11 @@ class Event(NamedTuple):
 
 
 class FeedError(Exception):
-    """The feed refused a request. `kind` is the last part of the type of the problem."""
+    """The feed refused a request. `kind` is the last part of the type of the problem. The status is 0 if there is no answer, because
+    the token cannot be read (`kind` is "token") or TLS does not work, such as for an untrusted certificate ("tls")."""
 
     def __init__(self, status: int, kind: str, detail: str, retry_after: float = 0.0, oldest: int = 0) -> None:
-        super().__init__(f"{status} {kind}: {detail}")
+        super().__init__(f"{status} {kind}: {detail}" if status else detail)
         self.status, self.kind, self.detail, self.retry_after, self.oldest = status, kind, detail, retry_after, oldest
 
 
@@ -45,25 +45,26 @@ class Gone(FeedError):
     """The events after the position were deleted. `oldest` is the position of the oldest event."""
 
 
-class NotVerified(Exception):
-    """At least one event is not verified. The argument is the list of all verdicts."""
-
-
 Token = Union[str, Path, Callable[[], str], None]
 _T = TypeVar("_T")
 _Response = http.client.HTTPResponse
 _Process = Callable[[list[Event]], object]
 _OnRetry = Callable[[Exception, float], None]
-_PASSING = (OSError, http.client.HTTPException, json.JSONDecodeError, FeedError)  # a request may be repeated after them
+# A request may be repeated after these.
+_PASSING = (OSError, http.client.HTTPException, json.JSONDecodeError, UnicodeDecodeError, FeedError)
 
 
 class Feed:
     """The feed at "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH". A token that is a path or a function is read again for
-    each request. `ca_file` has the authorities that sign the certificate of the feed. `on_retry` is called with the error and the
-    wait before a request is repeated. Without it, they are logged."""
+    each request. `ca_file` contains the CA certificates that sign the feed's certificate. `on_retry` is called with the error
+    and the wait before a request is repeated. Without it, they are logged."""
 
     def __init__(self, url: str, token: Token = None, ca_file: Optional[str] = None, on_retry: Optional[_OnRetry] = None) -> None:
-        self._url, self._token = urlsplit(url), token
+        self._url, self._token, self._socket = urlsplit(url), token, url[5:] if url.startswith("unix:/") else ""
+        if not self._socket and not (self._url.scheme in ("http", "https") and self._url.hostname):
+            raise ValueError(f'the address must be "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH", not "{url}"')
+        if isinstance(token, str) and token.startswith("/") and Path(token).exists():
+            raise ValueError(f'the token is the name of a file: write Path("{token}")')
         address = (self._url.hostname or "localhost", self._url.port)
         self._connection: Callable[..., http.client.HTTPConnection] = partial(http.client.HTTPConnection, *address)
         if self._url.scheme == "https":
@@ -95,8 +96,9 @@ class Feed:
             headers = {} if after is None else {"Last-Event-ID": str(after)}
             try:
                 with self._open("GET", path, headers) as response:
-                    retries.succeeded()
+                    retries.denied_after = float("inf")  # the access works
                     for event in _in_order(_stream_events(response), after):
+                        retries.succeeded()
                         after = event.position
                         yield event
                 raise ConnectionError("the stream has ended")
@@ -132,22 +134,27 @@ class Feed:
 
     def _open(self, method: str, path: str, headers: dict[str, str], wait: float = 0.0, body: Optional[str] = None) -> _Response:
         """Returns the answer if it is a success. Closing the answer closes the connection, which is used for one request."""
-        token = self._token() if callable(self._token) else self._token
-        token = token.read_text() if isinstance(token, Path) else token
+        try:
+            token = self._token() if callable(self._token) else self._token
+            token = token.read_text() if isinstance(token, Path) else token
+        except (OSError, UnicodeDecodeError) as error:
+            raise FeedError(0, "token", f"the token cannot be read: {error}") from error
         if token:
             headers = {**headers, "Authorization": f"Bearer {token.strip()}"}
         connection = self._connection(timeout=PATIENCE + wait)
         try:
-            if self._url.scheme == "unix":
+            if self._socket:
                 connection.sock = socket.socket(socket.AF_UNIX)
                 connection.sock.settimeout(PATIENCE + wait)
-                connection.sock.connect(self._url.path)
+                connection.sock.connect(self._socket)
             else:
                 path = self._url.path.rstrip("/") + path
             connection.request(method, path, body, {**headers, "Connection": "close"})
             response = connection.getresponse()
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if type(error) in (ssl.SSLError, ssl.SSLCertVerificationError):  # the other subclasses mean a broken connection
+                raise FeedError(0, "tls", str(error)) from error
             raise
         if response.status not in (200, 204):
             with response:
@@ -159,7 +166,8 @@ class _Retries:
     """Waits before a request is repeated: longer after each failure."""
 
     def __init__(self, on_retry: _OnRetry) -> None:
-        self._on_retry, self._wait, self._denied_after = on_retry, FIRST_WAIT, 0.0
+        self._on_retry, self._wait, self._has_waited = on_retry, FIRST_WAIT, False
+        self.denied_after = 0.0  # when a refused access is an error: infinity after an access that worked
 
     def run(self, request: Callable[[], _T]) -> _T:
         while True:
@@ -171,18 +179,23 @@ class _Retries:
                 self.failed(error)
 
     def succeeded(self) -> None:
-        self._wait, self._denied_after = FIRST_WAIT, float("inf")
+        self._wait, self.denied_after = FIRST_WAIT, float("inf")
 
     def failed(self, error: Exception) -> None:
-        """Raises the error if it will not pass."""
+        """Waits, or raises the error if it will not pass."""
         wait, self._wait = self._wait * random.uniform(0.5, 1.0), min(self._wait * 2, LONGEST_WAIT)
-        self._denied_after = min(self._denied_after, time.monotonic() + ACCESS_GRACE)
+        is_leased = isinstance(error, FeedError) and error.kind == "leased"
         if isinstance(error, FeedError):
-            passing = error.status in (408, 429) or error.status >= 500 or error.kind == "leased"
-            if not passing and not (error.status in (401, 403, 404) and time.monotonic() < self._denied_after):
-                raise error
-            wait, self._wait = max(wait, error.retry_after), FIRST_WAIT if error.kind == "leased" else self._wait
-        self._on_retry(error, wait)
+            wait = max(wait, error.retry_after)
+            if not is_leased and error.status not in (408, 429) and error.status < 500:
+                self.denied_after = min(self.denied_after, time.monotonic() + ACCESS_GRACE)
+                if error.status not in (0, 401, 403, 404) or time.monotonic() >= self.denied_after:
+                    raise error
+        if is_leased:  # this is not a failure: another client has the lease
+            self.succeeded()
+        if not (is_leased and self._has_waited):  # the wait for a lease is reported once
+            self._on_retry(error, wait)
+        self._has_waited = self._has_waited or is_leased
         time.sleep(wait)
 
 
@@ -215,11 +228,12 @@ def _stream_events(response: _Response) -> Iterator[Event]:
             data += value + "\n"
         elif name == "event":
             kind = value.strip()
-        elif line in (b"\n", b"\r\n") and data:
-            message = json.loads(data)
-            if kind == "problem":
+        elif line in (b"\n", b"\r\n"):
+            message = json.loads(data) if data else None
+            if message and kind == "problem":
                 raise _problem(message["status"], data, response.headers)
-            yield Event(message["position"], message, data.strip())
+            if message:
+                yield Event(message["position"], message, data.strip())
             kind, data = "", ""
 
 
@@ -233,16 +247,3 @@ def _problem(status: int, text: str, headers: Any) -> FeedError:
     retry_after = headers.get("Retry-After", "")
     error = Gone if kind == "gone" else FeedError
     return error(status, kind, detail, min(float(retry_after), LONGEST_WAIT) if retry_after.isdigit() else 0.0, oldest)
-
-
-def verify(events: list[Event], *arguments: str, program: str = "channeld") -> list[dict[str, Any]]:
-    """Runs `channeld verify` with these arguments, such as "--config", "verify.toml", and returns the verdict of each event. Raises
-    NotVerified if an event is not verified. With "--allow-unsigned", notices are accepted, which are never signed."""
-    given, command = "[" + ",".join(event.text for event in events) + "]", [program, "verify", "--json", *arguments]
-    done = subprocess.run(command, input=given, capture_output=True, encoding="utf-8", check=False)
-    verdicts = [json.loads(line) for line in done.stdout.splitlines()]
-    if done.returncode not in (0, 1) or len(verdicts) != len(events):
-        raise OSError(f"{program} verify ended with {done.returncode}: {done.stderr.strip()}")
-    if done.returncode == 1:
-        raise NotVerified(verdicts)
-    return verdicts

@@ -1,19 +1,17 @@
 // A client of channeld's feed for Node.js 18 or newer, without other packages. README.md in the folder above has examples.
 
-import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import * as http from "node:http";
 import * as https from "node:https";
 import { text as textOf } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
-import { promisify } from "node:util";
+import { TLSSocket } from "node:tls";
 
 const [FIRST_WAIT, LONGEST_WAIT] = [100, 10_000]; // milliseconds before a request is repeated
 const PATIENCE = 15_000; // milliseconds without any data after which a connection counts as broken
-const ACCESS_GRACE = 60_000; // milliseconds in which 401, 403 and 404 are retried if the access worked before
+const ACCESS_GRACE = 60_000; // milliseconds in which a refused access is retried if it worked before
 
 export type Channel = { name: string; id: string; position: number };
-export type Verdict = { event_id: string | null; status: string; reason: string | null; signers: string[] };
 export type Process = (events: FeedEvent[]) => Promise<unknown>;
 export type OnRetry = (error: Error, wait: number) => void;
 export type Token = string | (() => string | Promise<string>); // a function is called for each request: see `tokenFile`
@@ -26,7 +24,7 @@ export interface FeedEvent {
 
 export interface Options {
   token?: Token;
-  ca?: string; // the certificates of the authorities that sign the certificate of the feed, in PEM
+  ca?: string; // the CA certificates that sign the feed's certificate, in PEM
   onRetry?: OnRetry; // called before a request is repeated; the default is a warning
 }
 
@@ -39,11 +37,12 @@ export interface Reading {
   signal?: AbortSignal; // ends the reading
 }
 
-/** The feed refused a request. `kind` is the last part of the type of the problem. */
+/** The feed refused a request. `kind` is the last part of the type of the problem. The status is 0 if there is no answer, because the
+ * token cannot be read (`kind` is "token") or TLS does not work, such as for an untrusted certificate ("tls"). */
 export interface FeedError { status: number; kind: string; oldest: number; retryAfter: number }
 export class FeedError extends Error {
   constructor(detail: string, members: Partial<FeedError>) {
-    super(`${members.status} ${members.kind}: ${detail}`);
+    super(members.status ? `${members.status} ${members.kind}: ${detail}` : detail);
     Object.assign(this, members);
   }
 }
@@ -51,18 +50,19 @@ export class FeedError extends Error {
 /** The events after the position were deleted. `oldest` is the position of the oldest event. */
 export class Gone extends FeedError {}
 
-/** At least one event is not verified. */
-export class NotVerified extends Error { verdicts: Verdict[] = []; }
-
-/** A token that is read from a file for each request. */
+/** Returns a function that reads the token from a file for each request. */
 export const tokenFile = (path: string): Token => () => readFile(path, "utf8");
 
 /** The feed at "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH". */
 export class Feed {
   #url: URL;
   #options: Options;
+  #socketPath: string;
   #onRetry: OnRetry;
   constructor(url: string, options: Options = {}) {
+    this.#socketPath = url.startsWith("unix:/") ? url.slice(5) : "";
+    if (!this.#socketPath && !/^https?:\/\/./.test(url))
+      throw new TypeError(`the address must be "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH", not "${url}"`);
     [this.#url, this.#options, this.#onRetry] = [new URL(url), options, options.onRetry ?? warn];
   }
 
@@ -95,9 +95,10 @@ export class Feed {
       try {
         const headers = after === undefined ? {} : { "Last-Event-ID": `${after}` };
         const answer = await this.#open("GET", path, { signal: reading.signal, wait: 0 }, "", headers);
-        retries.succeeded();
+        retries.allowed();
         for await (const event of streamEvents(answer)) {
           checkOrder([event], after);
+          retries.succeeded();
           after = event.position;
           yield event;
         }
@@ -127,22 +128,25 @@ export class Feed {
   }
 
   async #request(method: string, path: string, reading: Reading = {}, body = ""): Promise<any> {
-    return parseAnswer((await textOf(await this.#open(method, path, reading, body))) || '{"events":[]}');
+    const answer = await this.#open(method, path, reading, body);
+    const text = await textOf(answer); // Only the status 204 means that there are no events: an empty 200 is a broken answer.
+    return answer.statusCode === 204 ? { events: [] } : parseAnswer(text);
   }
 
   /** Returns the answer if it is a success. A connection is used for one request. */
   async #open(method: string, path: string, { wait, signal }: Reading, body: string, headers = {}): Promise<http.IncomingMessage> {
     const { token, ca } = this.#options;
-    const value = (typeof token === "function" ? await token() : token)?.trim();
+    const noToken = (error: any) => { throw new FeedError(`the token cannot be read: ${error?.message}`, { status: 0, kind: "token" }); };
+    const value = (typeof token === "function" ? await Promise.resolve().then(token).catch(noToken) : token)?.trim();
     const all = { ...headers, ...(value && { Authorization: `Bearer ${value}` }), "Content-Length": Buffer.byteLength(body) };
     const options = { method, agent: false, timeout: PATIENCE + 1000 * (wait ?? 30), signal, headers: all };
     const { protocol, hostname, port, pathname } = this.#url;
     const address = { host: hostname.replace(/[[\]]/g, ""), port, path: pathname.replace(/\/$/, "") + path };
-    const target = protocol === "unix:" ? { socketPath: pathname, path } : address;
+    const target = this.#socketPath ? { socketPath: this.#socketPath, path } : address;
     const answer = await new Promise<http.IncomingMessage>((resolve, reject) => {
       const send = protocol === "https:" ? https.request({ ...options, ...target, ca }) : http.request({ ...options, ...target });
       send.on("timeout", () => send.destroy(new Error("the feed has sent nothing for too long")));
-      send.on("response", resolve).on("error", reject).end(body);
+      send.on("response", resolve).on("error", (error) => reject(tlsError(error, send) ?? error)).end(body);
     });
     answer.setEncoding("utf8");
     if (answer.statusCode === 200 || answer.statusCode === 204) return answer;
@@ -150,23 +154,32 @@ export class Feed {
   }
 }
 
+/** The error of a connection whose TLS does not work. A broken connection is another error. */
+function tlsError(error: NodeJS.ErrnoException, { socket }: http.ClientRequest): FeedError | undefined {
+  const isUntrusted = socket instanceof TLSSocket && socket.authorizationError;
+  if (isUntrusted || /^(EPROTO|ERR_SSL_.*)$/.test(error.code ?? "")) return new FeedError(error.message, { status: 0, kind: "tls" });
+}
+
 /** Repeats requests, with a longer wait after each failure. */
 function retrying(onRetry: OnRetry, signal?: AbortSignal) {
-  let [nextWait, deniedAfter] = [FIRST_WAIT, 0];
+  let [nextWait, deniedAfter, hasWaited] = [FIRST_WAIT, 0, false];
+  const allowed = () => void (deniedAfter = Infinity);
   const succeeded = () => void ([nextWait, deniedAfter] = [FIRST_WAIT, Infinity]);
   const failed = async (error: unknown): Promise<void> => { // Throws the error if it will not pass.
     signal?.throwIfAborted();
     if (!(error instanceof Error) || error instanceof TypeError) throw error;
-    deniedAfter = Math.min(deniedAfter, performance.now() + ACCESS_GRACE);
+    const isLeased = error instanceof FeedError && error.kind === "leased";
     let wait = Math.round(nextWait * (0.5 + Math.random() / 2));
     nextWait = Math.min(nextWait * 2, LONGEST_WAIT);
     if (error instanceof FeedError) {
-      const passing = [408, 429].includes(error.status) || error.status >= 500 || error.kind === "leased";
-      if (!passing && !([401, 403, 404].includes(error.status) && performance.now() < deniedAfter)) throw error;
-      wait = Math.max(wait, error.retryAfter);
-      if (error.kind === "leased") nextWait = FIRST_WAIT;
+      wait = Math.max(wait, error.retryAfter ?? 0);
+      if (!isLeased && ![408, 429].includes(error.status) && error.status < 500) {
+        deniedAfter = Math.min(deniedAfter, performance.now() + ACCESS_GRACE);
+        if (![0, 401, 403, 404].includes(error.status) || performance.now() >= deniedAfter) throw error;
+      }
     }
-    onRetry(error, wait);
+    if (!isLeased || !hasWaited) onRetry(error, wait); // The wait for a lease is not a failure, and reported once.
+    if (isLeased) [nextWait, deniedAfter, hasWaited] = [FIRST_WAIT, Infinity, true];
     await sleep(wait, undefined, { signal });
   };
   const run = async <T>(request: () => Promise<T>): Promise<T> => {
@@ -178,7 +191,7 @@ function retrying(onRetry: OnRetry, signal?: AbortSignal) {
       } catch (error) { await failed(error); }
     }
   };
-  return { succeeded, failed, run };
+  return { allowed, succeeded, failed, run };
 }
 
 function query({ after, limit = 100, wait = 30 }: Reading): string {
@@ -216,10 +229,10 @@ async function* streamEvents(answer: http.IncomingMessage): AsyncGenerator<FeedE
     for (const line of lines) {
       if (line.startsWith("data:")) data += line.slice(5) + "\n";
       else if (line.startsWith("event:")) kind = line.slice(6).trim();
-      else if (line === "" && data !== "") {
-        const message = JSON.parse(data);
-        if (kind === "problem") throw problem(message.status, data, answer);
-        yield { position: message.position, record: message, text: data.trim() };
+      else if (line === "") {
+        const message = data && JSON.parse(data);
+        if (message && kind === "problem") throw problem(message.status, data, answer);
+        if (message) yield { position: message.position, record: message, text: data.trim() };
         [kind, data] = ["", ""];
       }
     }
@@ -233,17 +246,4 @@ function problem(status: number, text: string, answer: http.IncomingMessage): Fe
   const kind = `${found.type ?? ""}`.split(":").pop() ?? "";
   const retryAfter = Math.min(1000 * Number(answer.headers["retry-after"] ?? 0) || 0, LONGEST_WAIT);
   return new (kind === "gone" ? Gone : FeedError)(found.detail ?? text.slice(0, 200), { status, kind, retryAfter, oldest: found.oldest });
-}
-
-/** Runs `channeld verify` with these arguments, such as "--config", "verify.toml", and returns the verdict of each event. Throws
- * `NotVerified` if an event is not verified. With "--allow-unsigned", notices are accepted, which are never signed. */
-export async function verify(events: FeedEvent[], options: string[] = [], program = "channeld"): Promise<Verdict[]> {
-  const run = promisify(execFile)(program, ["verify", "--json", ...options], { maxBuffer: Infinity });
-  run.child.stdin?.on("error", () => {}).end(`[${events.map(({ text }) => text).join(",")}]`);
-  const { stdout, stderr, code = 0 } = await run.catch((error) => error);
-  const verdicts: Verdict[] = stdout.split("\n").filter(Boolean).map((line: string) => JSON.parse(line));
-  if (![0, 1].includes(code) || verdicts.length !== events.length)
-    throw new Error(`${program} verify ended with ${code}: ${stderr.trim()}`);
-  if (code === 1) throw Object.assign(new NotVerified("an event is not verified"), { verdicts });
-  return verdicts;
 }

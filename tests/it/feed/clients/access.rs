@@ -14,6 +14,7 @@ use crate::support::{Authority, LONGEST_WAIT, LOOK_AGAIN};
 with_each_client![
     a_replaced_token_is_read_again,
     a_wrong_token_is_an_error_at_once,
+    a_missing_token_file_and_a_wrong_address_are_errors_at_once,
     events_are_verified_on_request,
     a_client_checks_the_certificate_and_can_use_a_unix_socket,
 ];
@@ -56,6 +57,22 @@ async fn a_wrong_token_is_an_error_at_once(language: &str) {
     daemon.stop().await;
 }
 
+/// No feed is running: the client must find these errors before it connects.
+async fn a_missing_token_file_and_a_wrong_address_are_errors_at_once(language: &str) {
+    let feed = Feed::of(ten_events()).await;
+    let missing = feed.served.setup.path("missing.token");
+    for action in ["events", "stream", "consume", "channels"] {
+        let task = feed.task(action, &json!({"token_file": missing, "count": 1}));
+        let Some(mut client) = Client::start(language, &task) else { return };
+        assert_eq!(client.error().await.0, "token", "{action}");
+    }
+    let address = feed.url.replace("http://", "");
+    for url in [address.clone(), format!("ftp://{address}"), "localhost:80".to_owned(), "/run/feed.sock".to_owned()] {
+        let task = feed.task("events", &json!({"url": url, "count": 1}));
+        assert_eq!(Client::start(language, &task).unwrap().error().await.0, "address", "{url}");
+    }
+}
+
 async fn events_are_verified_on_request(language: &str) {
     let feed = Feed::of(Options { events: 5, ..Options::default() }).await;
     let mut daemon = feed.served.setup.start();
@@ -91,7 +108,7 @@ async fn a_client_checks_the_certificate_and_can_use_a_unix_socket(language: &st
     let task = |authority: &str| feed.task("events", &json!({"ca_file": authority, "count": 10}));
     let Some(mut client) = Client::start(language, &task(&right)) else { return };
     assert_positions(&client.events(10).await, 1..=10);
-    Client::start(language, &task(&other)).unwrap().until_retry("connection").await;
+    assert_eq!(Client::start(language, &task(&other)).unwrap().error().await.0, "tls");
     daemon.stop().await;
 
     feed.served.setup.remove("feed.tls_certificate");

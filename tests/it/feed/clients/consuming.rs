@@ -10,6 +10,7 @@ use crate::support::{LONGEST_WAIT, LOOK_AGAIN};
 
 with_each_client![
     a_consumer_commits_after_processing_and_waits_for_the_lease_of_another_client,
+    a_wait_for_the_lease_is_reported_once,
     the_events_of_an_expired_lease_come_again,
     a_consumer_continues_across_a_restart,
     the_example_in_the_readme_works,
@@ -36,6 +37,23 @@ async fn a_consumer_commits_after_processing_and_waits_for_the_lease_of_another_
     client.answer("fail").await;
     assert_eq!(client.error().await.0, "stopped");
     assert_eq!(cursor(&feed), 10, "the events of a failure are not committed");
+    daemon.stop().await;
+}
+
+async fn a_wait_for_the_lease_is_reported_once(language: &str) {
+    let mut feed = Feed::of(ten_events()).await;
+    feed.served.setup.set("feed.lease", "10s");
+    let mut daemon = feed.served.setup.start();
+    FeedClient::of(&mut daemon).await.until(&mut daemon, "c0", 10).await;
+    let task = feed.task("consume", &json!({}));
+    let Some(mut client) = Client::start(language, &task) else { return };
+    assert_positions(&client.events(4).await, 1..=4);
+    let mut other = Client::start(language, &task).unwrap();
+    other.until_retry("leased").await;
+    drop(client);
+    // The other client asks again until the lease expires. Its next line must be the events.
+    let line = other.text().await.unwrap();
+    assert!(line.starts_with("{\"events\""), "{line}");
     daemon.stop().await;
 }
 

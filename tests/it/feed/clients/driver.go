@@ -24,6 +24,9 @@ type task struct {
 	Arguments []string
 }
 
+// errAddress means that the address is not one of a feed.
+var errAddress = errors.New("address")
+
 // errStopped means that the test does not want the events to be committed.
 var errStopped = errors.New("stopped")
 
@@ -59,6 +62,8 @@ func main() {
 		sayError("not-verified", 0, 0)
 	case err == errStopped:
 		sayError("stopped", 0, 0)
+	case err == errAddress:
+		sayError("address", 0, 0)
 	default:
 		panic(err)
 	}
@@ -77,7 +82,10 @@ func do(ctx context.Context, task task) error {
 	if task.TokenFile != "" {
 		token = feed.TokenFile(task.TokenFile)
 	}
-	client := feed.New(task.URL, authorities, token)
+	client, err := feed.New(task.URL, authorities, token)
+	if err != nil {
+		return errAddress
+	}
 	client.OnRetry = func(err error, _ time.Duration) {
 		kind := "connection"
 		if refused := (*feed.Error)(nil); errors.As(err, &refused) {

@@ -2,7 +2,8 @@
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
-import { Feed, FeedError, type FeedEvent, Gone, NotVerified, tokenFile, verify } from "../../../../deploy/clients/typescript/channeld-feed.ts";
+import { Feed, FeedError, type FeedEvent, Gone, type Options, tokenFile } from "../../../../deploy/clients/typescript/channeld-feed.ts";
+import { NotVerified, verify } from "../../../../deploy/clients/typescript/channeld-verify.ts";
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
 const sayError = (kind: string, status = 0, oldest = 0) => say(JSON.stringify({ error: { kind, status, oldest } }));
@@ -14,13 +15,25 @@ class Stopped extends Error {}
 const task = JSON.parse(process.argv[2]);
 const { limit, count } = task;
 const after = task.after ?? undefined;
-const feed = new Feed(task.url, {
+const options: Options = {
   token: task.token_file && tokenFile(task.token_file),
   ca: task.ca_file && readFileSync(task.ca_file, "utf8"),
   onRetry: (error) => say(JSON.stringify({ retry: (error instanceof FeedError && error.kind) || "connection" })),
-});
+};
+
+/** The address is not one of a feed. */
+class WrongAddress extends Error {}
+
+function connect(): Feed {
+  try {
+    return new Feed(task.url, options);
+  } catch {
+    throw new WrongAddress();
+  }
+}
 
 async function run(): Promise<void> {
+  const feed = connect();
   if (task.do === "channels") {
     say(JSON.stringify({ channels: await feed.channels() }));
   } else if (task.do === "consume") {
@@ -51,6 +64,7 @@ try {
   if (error instanceof FeedError) sayError(error.kind, error.status, error instanceof Gone ? error.oldest : 0);
   else if (error instanceof NotVerified) sayError("not-verified");
   else if (error instanceof Stopped) sayError("stopped");
+  else if (error instanceof WrongAddress) sayError("address");
   else throw error;
 }
 process.exit();

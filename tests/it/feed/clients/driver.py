@@ -7,6 +7,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parents[4] / "deploy/clients/python"))
 import channeld_feed as client  # noqa: E402
+import channeld_verify as verification  # noqa: E402
 
 
 def say(line: str) -> None:
@@ -31,9 +32,16 @@ def on_retry(error: Exception, wait: float) -> None:
     say(json.dumps({"retry": getattr(error, "kind", "") or "connection"}))
 
 
+class WrongAddress(Exception):
+    """The address is not one of a feed."""
+
+
 def do(task: dict) -> None:
     token = Path(task["token_file"]) if "token_file" in task else None
-    feed = client.Feed(task["url"], token, task.get("ca_file"), on_retry)
+    try:
+        feed = client.Feed(task["url"], token, task.get("ca_file"), on_retry)
+    except ValueError as error:
+        raise WrongAddress from error
     channel, after, limit, count = "c0", task.get("after"), task.get("limit", 100), task.get("count", 0)
     if task["do"] == "channels":
         say(json.dumps({"channels": [channel._asdict() for channel in feed.channels()]}))
@@ -41,7 +49,7 @@ def do(task: dict) -> None:
         feed.consume("ledger", channel, process, limit)
     elif task["do"] == "verify":
         for page in feed.pages(channel, after, count):
-            verdicts = client.verify(page, *task["arguments"])
+            verdicts = verification.verify(page, *task["arguments"])
             return say(json.dumps({"verdicts": [verdict["status"] for verdict in verdicts]}))
     else:
         events = feed.stream(channel, after) if task["do"] == "stream" else feed.events(channel, after, limit)
@@ -54,7 +62,9 @@ try:
     do(json.loads(sys.argv[1]))
 except client.FeedError as error:
     say_error(error.kind, error.status, error.oldest if isinstance(error, client.Gone) else 0)
-except client.NotVerified:
+except verification.NotVerified:
     say_error("not-verified")
 except Stopped:
     say_error("stopped")
+except WrongAddress:
+    say_error("address")

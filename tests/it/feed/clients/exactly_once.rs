@@ -93,7 +93,6 @@ async fn each_event_is_booked_exactly_once_although_everything_is_killed() {
 
     let database = Database::on(server.clone()).await;
     database.change(&adapted("sql", &[("'settlements'", "'c0'")])).await;
-    database.change("create table booking (event text, record text)").await;
     let program = setup.path("application.py");
     let (token_file, url) = (setup.path("ledger.token").display().to_string(), database.url());
     let replaced = [

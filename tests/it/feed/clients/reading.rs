@@ -1,5 +1,8 @@
 //! Reading by long polls and by server-sent events.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
 use serde_json::{Value, json};
 use simulator::{Honesty, LateProofs, Options};
 
@@ -14,6 +17,7 @@ with_each_client![
     long_polls_continue_across_a_restart_and_a_late_delivery,
     streams_continue_across_a_restart_and_a_late_delivery,
     deleted_events_are_an_error_with_the_oldest_position,
+    a_broken_answer_is_requested_again,
 ];
 
 async fn a_client_lists_channels_and_resumes_at_a_position(language: &str) {
@@ -101,4 +105,36 @@ async fn deleted_events_are_an_error_with_the_oldest_position(language: &str) {
         assert_eq!(client.error().await.0, "missing-events", "{action}");
     }
     daemon.stop().await;
+}
+
+async fn a_broken_answer_is_requested_again(language: &str) {
+    let events = r#"{"events":[{"position":6,"name":"é"}],"next":6}"#.as_bytes();
+    let message = "data:{\"position\":6,\"name\":\"é\"}\n\n".as_bytes();
+    // Cut inside of the last character.
+    let cut = |text: &[u8]| text[..=text.iter().position(|byte| !byte.is_ascii()).unwrap()].to_vec();
+    for (action, whole) in [("events", events), ("stream", message)] {
+        let url = answering(vec![Vec::new(), cut(whole), whole.to_vec()]);
+        let task = json!({"do": action, "url": url, "after": 5, "count": 1});
+        let Some(mut client) = Client::start(language, &task) else { return };
+        client.until_retry("connection").await;
+        client.until_retry("connection").await;
+        assert_eq!(client.next("events").await, json!([{"position": 6, "name": "é"}]), "{action}");
+        client.ended().await;
+    }
+}
+
+/// The address of a server that sends the next of these bodies to each client, and then closes the connection.
+fn answering(bodies: Vec<Vec<u8>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for body in bodies {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            assert!(connection.read(&mut request).unwrap() > 0);
+            connection.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").unwrap();
+            connection.write_all(&body).unwrap();
+        }
+    });
+    url
 }
