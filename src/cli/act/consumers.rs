@@ -2,13 +2,13 @@
 
 use clap::Subcommand;
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::look::status::feed::consumers;
 use crate::cli::terminal::for_stdout;
 use channel::counted;
 use operator::api::{ConsumerCursorMove, ListConsumers, SetConsumerCursor};
-use operator::feed::FeedConsumer;
 
 /// Show the consumers of the feed, or set the cursor of a consumer.
 #[derive(Debug, Subcommand)]
@@ -19,9 +19,9 @@ use operator::feed::FeedConsumer;
 pub(crate) enum Command {
     /// Show the cursor, the lag and the lease of each consumer.
     ///
-    /// The lag is the number of events that the consumer has not committed. OLDEST is the time since the first of them was
-    /// delivered to the table. A consumer with the state `no cursor` has never asked for a lease: it stores its position itself,
-    /// or has not begun.
+    /// The lag is the number of events that the consumer has not committed. OLDEST is the age of the first of these events,
+    /// measured from its delivery to the table. A consumer with the state `no cursor` has never asked for a lease: it stores
+    /// its position itself, or has not begun.
     Show {
         /// Print one JSON object per line.
         #[arg(long)]
@@ -29,8 +29,8 @@ pub(crate) enum Command {
     },
     /// Set the cursor of a consumer in one channel.
     ///
-    /// First prints how many events the consumer would receive again, or would never receive. Without --yes, nothing is changed.
-    /// The change ends the lease of the consumer: events that it has not committed are then received again.
+    /// First prints how many events would be delivered again or skipped. Without --yes, nothing is changed. The change ends
+    /// the lease of the consumer: events that it has not committed are then delivered again.
     Set {
         #[command(flatten)]
         request: SetConsumerCursor,
@@ -51,22 +51,17 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
         Command::Show { json: false } if known.is_empty() => cx.say("The feed has no consumers."),
         Command::Show { json: false } => cx.say(for_stdout(consumers(&known, Timestamp::now()).to_string().trim_end())),
         Command::Set { request, yes, json } => {
-            let SetConsumerCursor { consumer, channel, through } = &request;
-            let is_named = |known: &&FeedConsumer| {
-                known.consumer == *consumer && [&known.channel, &known.channel_id].contains(&channel)
-            };
-            let none = || CommandError::usage(format!("the feed has no consumer {consumer} of channel {channel}"));
-            let known = known.iter().find(is_named).ok_or_else(none)?;
+            let known = request.check(&known)?;
             let moved = if yes {
                 operator.ask_daemon(&request).await?
             } else {
-                let (consumer, channel) = (consumer.clone(), known.channel.clone());
-                ConsumerCursorMove { consumer, channel, from: known.through, to: *through }
+                let (consumer, channel) = (known.consumer.clone(), known.channel.clone());
+                ConsumerCursorMove { consumer, channel, from: known.through, to: request.through }
             };
             if json {
-                cx.say_json(&moved)?
+                cx.say_json(&ShownMove { moved: &moved, changed: yes })?
             } else {
-                cx.say(effect(&moved, yes))?
+                cx.say(effect(&moved, known.oldest, yes))?
             };
             if yes {
                 return Ok(Exit::Done);
@@ -76,13 +71,29 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
     }
 }
 
-fn effect(ConsumerCursorMove { consumer, channel, from, to }: &ConsumerCursorMove, is_set: bool) -> String {
+/// The effect as JSON.
+#[derive(Serialize)]
+struct ShownMove<'m> {
+    #[serde(flatten)]
+    moved: &'m ConsumerCursorMove,
+    /// Whether the cursor was set.
+    changed: bool,
+}
+
+/// The effect as text. `oldest` is the position of the oldest event: the earlier ones were deleted, so they cannot be skipped.
+fn effect(moved: &ConsumerCursorMove, oldest: Option<i64>, is_set: bool) -> String {
+    let ConsumerCursorMove { consumer, channel, from, to } = moved;
     let will = if is_set { "" } else { "would be " };
-    let events = counted(from.abs_diff(*to), "event");
     let consequence = match to.cmp(from) {
         std::cmp::Ordering::Equal => "nothing changes".to_owned(),
-        std::cmp::Ordering::Less => format!("at most {events} {will}delivered again"),
-        std::cmp::Ordering::Greater => format!("{events} {will}skipped"),
+        std::cmp::Ordering::Less => format!("at most {} {will}delivered again", counted(from.abs_diff(*to), "event")),
+        std::cmp::Ordering::Greater => {
+            let first = oldest.map_or(*from, |oldest| (oldest - 1).clamp(*from, *to));
+            let deleted = first.abs_diff(*from);
+            let deleted =
+                if deleted > 0 { format!("; {} deleted before", counted(deleted, "event")) } else { String::new() };
+            format!("{} {will}skipped{deleted}", counted(to.abs_diff(first), "event"))
+        }
     };
     format!("{consumer} {channel}: from {from} to {to}: {consequence}")
 }
@@ -94,12 +105,14 @@ mod tests {
     #[test]
     fn the_effect_is_a_number_of_repeated_or_skipped_events() {
         for (from, to, is_set, said) in [
+            (1, 4, true, "ledger c0: from 1 to 4: 0 events skipped; 3 events deleted before"),
+            (1, 6, false, "ledger c0: from 1 to 6: 2 events would be skipped; 3 events deleted before"),
             (7, 4, false, "ledger c0: from 7 to 4: at most 3 events would be delivered again"),
             (7, 8, true, "ledger c0: from 7 to 8: 1 event skipped"),
             (7, 7, true, "ledger c0: from 7 to 7: nothing changes"),
         ] {
             let moved = ConsumerCursorMove { consumer: "ledger".to_owned(), channel: "c0".to_owned(), from, to };
-            assert_eq!(effect(&moved, is_set), said);
+            assert_eq!(effect(&moved, Some(5), is_set), said);
         }
     }
 }

@@ -19,7 +19,7 @@ impl Operations {
     pub(crate) async fn set_consumer_cursor(&self, request: &SetConsumerCursor) -> Result<ConsumerCursorMove, Refusal> {
         let feed = self.feed()?;
         let consumers = feed.consumers().await?;
-        let FeedConsumer { consumer, channel, through: from, .. } = checked(&consumers, request)?;
+        let FeedConsumer { consumer, channel, through: from, .. } = request.check(&consumers)?;
         let (from, to) = (*from, request.through);
         feed.set_cursor(consumer, channel, to).await?;
         warn!(target: ALWAYS, consumer, channel, from, to, "cursor of a consumer set by an operator");
@@ -29,7 +29,7 @@ impl Operations {
     fn feed(&self) -> Result<&FeedHandle, Refusal> {
         if self.daemon.is_none() {
             return Err(Refusal::Failed(
-                "no daemon is running here: a daemon reads the consumers of its feed".to_owned(),
+                "no daemon is running: only a running daemon can read the consumers of its feed".to_owned(),
             ));
         }
         let none = || {
@@ -39,32 +39,35 @@ impl Operations {
     }
 }
 
-/// Returns the consumer of the request, if its cursor can be set to the requested position.
-fn checked<'c>(consumers: &'c [FeedConsumer], request: &SetConsumerCursor) -> Result<&'c FeedConsumer, Refusal> {
-    let SetConsumerCursor { consumer, channel, through } = request;
-    let of_consumer: Vec<_> = consumers.iter().filter(|known| known.consumer == *consumer).collect();
-    if of_consumer.is_empty() {
-        let mut names: Vec<_> = consumers.iter().map(|known| &*known.consumer).collect();
-        names.dedup();
-        let names = names.join(", ");
-        return Err(Refusal::Usage(format!("the feed has no consumer {consumer}; its consumers are: {names}")));
+impl SetConsumerCursor {
+    /// Returns the consumer of the request, if its cursor can be set to the requested position.
+    pub fn check<'c>(&self, consumers: &'c [FeedConsumer]) -> Result<&'c FeedConsumer, Refusal> {
+        let Self { consumer, channel, through } = self;
+        let of_consumer: Vec<_> = consumers.iter().filter(|known| known.consumer == *consumer).collect();
+        if of_consumer.is_empty() {
+            let mut names: Vec<_> = consumers.iter().map(|known| &*known.consumer).collect();
+            names.dedup();
+            let names = names.join(", ");
+            return Err(Refusal::Usage(format!("the feed has no consumer {consumer}; its consumers are: {names}")));
+        }
+        let is_named =
+            |known: &&FeedConsumer| known.channel == *channel || known.channel_id.eq_ignore_ascii_case(channel);
+        let Some(known) = of_consumer.iter().copied().find(is_named) else {
+            let channels: Vec<_> = of_consumer.iter().map(|known| &*known.channel).collect();
+            let channels = channels.join(", ");
+            return Err(Refusal::Usage(format!(
+                "consumer {consumer} does not read channel {channel}; its channels are: {channels}"
+            )));
+        };
+        let lowest = known.oldest.map_or(known.newest, |oldest| oldest - 1);
+        let highest = known.newest;
+        if (lowest..=highest).contains(through) {
+            return Ok(known);
+        }
+        Err(Refusal::Usage(format!(
+            "the position must be between {lowest} (before the oldest event) and {highest} (the newest event) in channel {channel}"
+        )))
     }
-    let is_named = |known: &&FeedConsumer| known.channel == *channel || known.channel_id.eq_ignore_ascii_case(channel);
-    let Some(known) = of_consumer.iter().copied().find(is_named) else {
-        let channels: Vec<_> = of_consumer.iter().map(|known| &*known.channel).collect();
-        let channels = channels.join(", ");
-        return Err(Refusal::Usage(format!(
-            "consumer {consumer} does not read channel {channel}; its channels are: {channels}"
-        )));
-    };
-    let lowest = known.oldest.map_or(known.newest, |oldest| oldest - 1);
-    let highest = known.newest;
-    if (lowest..=highest).contains(through) {
-        return Ok(known);
-    }
-    Err(Refusal::Usage(format!(
-        "the position must be from {lowest}, before the oldest event that remains, to {highest}, the newest event of channel {channel}"
-    )))
 }
 
 #[cfg(test)]
@@ -92,18 +95,18 @@ mod tests {
         ];
         let set = |consumer: &str, channel: &str, through| {
             let (consumer, channel) = (consumer.to_owned(), channel.to_owned());
-            checked(&consumers, &SetConsumerCursor { consumer, channel, through }).map(|known| known.channel.clone())
+            SetConsumerCursor { consumer, channel, through }.check(&consumers).map(|known| known.channel.clone())
         };
         for (channel, through) in [("c0", 4), ("c0", 9), ("ID-of-c0", 7), ("c1", 9)] {
             assert!(set("ledger", channel, through).is_ok(), "{channel} {through}");
         }
         assert!(set("audit", "c0", 0).is_ok());
         for (consumer, channel, through, said) in [
-            ("ledger", "c0", 3, "from 4, before the oldest event"),
-            ("ledger", "c0", 10, "to 9, the newest event"),
-            ("ledger", "c0", -1, "from 4"),
-            ("ledger", "c1", 8, "from 9"),
-            ("audit", "c0", 1, "from 0"),
+            ("ledger", "c0", 3, "between 4 (before the oldest event)"),
+            ("ledger", "c0", 10, "and 9 (the newest event)"),
+            ("ledger", "c0", -1, "between 4"),
+            ("ledger", "c1", 8, "between 9"),
+            ("audit", "c0", 1, "between 0"),
             ("audit", "c1", 0, "its channels are: c0"),
             ("nobody", "c0", 5, "its consumers are: audit, ledger"),
         ] {

@@ -109,9 +109,16 @@ async fn the_lag_of_a_consumer_is_visible_and_an_operator_sets_its_cursor(kind: 
     assert_eq!(asked.code, Some(64), "{asked:?}");
     let effect = String::from_utf8(asked.out).unwrap();
     assert_eq!(effect, "ledger c0: from 5 to 15: 10 events would be skipped\n");
+    let asked = setup.tell(&[&set[..], &["--json"]].concat()).await;
+    assert_eq!((asked.code, &asked.json()[0]["changed"]), (Some(64), &json!(false)), "{asked:?}");
+    for impossible in ["-1", "21"] {
+        let refused = setup.tell(&["consumers", "set", "ledger", "c0", "--", impossible]).await;
+        assert!(refused.code == Some(64) && refused.out.is_empty(), "{refused:?}");
+        assert!(refused.errors.contains("the position must be between 0"), "{refused:?}");
+    }
     assert_eq!(consumer(setup).await["through"], 5);
     let done = setup.tell(&[&set[..], &["--yes", "--json"]].concat()).await;
-    assert_eq!(done.json(), [json!({"consumer": "ledger", "channel": "c0", "from": 5, "to": 15})]);
+    assert_eq!(done.json(), [json!({"consumer": "ledger", "channel": "c0", "from": 5, "to": 15, "changed": true})]);
     daemon.until_logged("cursor of a consumer set by an operator").await;
     let log = daemon.log();
     let logged = &log.lines("cursor of a consumer set by an operator")[0];
@@ -177,7 +184,7 @@ async fn a_consumer_whose_next_event_was_deleted_is_visible(kind: &str) {
 
     // The cursor cannot be set to a position whose next event was deleted.
     let refused = setup.tell(&["consumers", "set", "ledger", "c0", "4", "--yes"]).await;
-    assert!(refused.code == Some(64) && refused.errors.contains("from 5"), "{refused:?}");
+    assert!(refused.code == Some(64) && refused.errors.contains("between 5"), "{refused:?}");
     assert_eq!(setup.tell(&["consumers", "set", "ledger", "c0", "5", "--yes"]).await.code, Some(0));
     assert_positions(&lease(&client, 1).await.1, [6]);
     assert_eq!(setup.tell(&["status"]).await.code, Some(0));
