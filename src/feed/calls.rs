@@ -72,7 +72,7 @@ async fn admitted(state: &Arc<FeedState>, mut request: Request, next: Next) -> R
     let known =
         Visitor::of(request.headers(), state.is_local).and_then(|visitor| Ok((visitor, visitor.consumer(settings)?)));
     let (visitor, consumer) =
-        known.inspect_err(|_| warn!(?peer, "a request to the feed has no valid token: refused"))?;
+        known.inspect_err(|_| warn!(peer = peer.map(display), "a request to the feed has no valid token: refused"))?;
     if state.stop.is_cancelled() {
         return Err(Problem::busy("channeld stops: try again"));
     }

@@ -92,6 +92,15 @@ impl Problem {
         Self { oldest: Some(oldest), ..Self::new(ProblemKind::Gone, detail) }
     }
 
+    /// Like [`gone`](Self::gone), for a consumer, whose client cannot choose a position.
+    pub(crate) fn gone_after_cursor(oldest: i64, consumer: &str, channel: &str) -> Self {
+        let before = oldest.saturating_sub(1);
+        let detail = format!(
+            "the events after the cursor were deleted; the oldest event has position {oldest}. An operator must set the cursor: channeld consumers set {consumer} {channel} {before} --yes"
+        );
+        Self { detail, ..Self::gone(oldest) }
+    }
+
     /// The problem of a table that cannot be used. Only the log contains the reason.
     pub(crate) fn of_table(error: impl Display) -> Self {
         warn!(%error, "the feed cannot use its table: the request is refused");

@@ -79,7 +79,7 @@ fn answer(
             let channel = &*channel.name;
             warn!(consumer, channel, oldest, "the events after the cursor of a consumer were deleted");
             state.operators.gone(channel);
-            Err(Problem::gone(oldest))
+            Err(Problem::gone_after_cursor(oldest, consumer, channel))
         }
     }
 }

@@ -108,6 +108,7 @@ async fn a_consumer_behind_the_oldest_event_is_told_so() {
         feed.table.delete_through(OPEN, 3);
         let gone = feed.post(LEASE, "").await;
         assert_eq!((gone.status, &gone.json()["oldest"]), (410, &json!(4)));
+        assert!(gone.body.contains("channeld consumers set ledger open 3 --yes"), "{}", gone.body);
     })
     .await;
 }
