@@ -35,6 +35,15 @@ pub(super) fn for_stdout(text: &str) -> String {
     text.to_owned()
 }
 
+/// The text as one word of a shell command that a person copies.
+pub(super) fn shell_word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-:@%+=,".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// A JSON document for standard output: indented on a terminal, otherwise on one line.
 pub(super) fn json_for_stdout(document: &impl Serialize) -> String {
     let write = if io::stdout().is_terminal() { serde_json::to_string_pretty } else { serde_json::to_string };
@@ -175,6 +184,19 @@ mod tests {
         assert_eq!(wrapped("one twothreefour", 5), ["one", "twoth", "reefo", "ur"]);
         assert_eq!(wrapped("", 5), [""]);
         assert_eq!(wrapped("one two", usize::MAX), ["one two"]);
+    }
+
+    #[test]
+    fn a_text_is_quoted_only_if_a_shell_would_change_it() {
+        for (text, word) in [
+            ("/run/feed.sock", "/run/feed.sock"),
+            ("/my files/token", "'/my files/token'"),
+            ("it's", r"'it'\''s'"),
+            ("$HOME", "'$HOME'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), word);
+        }
     }
 
     #[test]

@@ -49,7 +49,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// faster than they can be shown are counted and skipped. Runs until Ctrl-C.
 ///
 /// With --feed, reads the feed of a daemon, which can run on another machine, and verifies each event with the settings of
-/// this configuration. No event of a feed is skipped. Only `[verification]` is needed.
+/// this configuration, which needs only `[verification]`, with the signers of the service. An event is skipped only if the
+/// feed has deleted it; a note reports this. Each line has the position of its event instead of the offset.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld tail
@@ -68,8 +69,8 @@ pub(crate) struct Args {
     #[arg(long)]
     from_service: bool,
     /// First show the N newest events of each channel at the service or in the feed, 0 to 200 [default: 10 without a daemon,
-    /// otherwise 0]. With a daemon, this needs the API key, and an event that is delivered at this moment can be shown
-    /// twice.
+    /// otherwise 0]. With a daemon on this machine, this needs the API key, and an event that is delivered at this moment
+    /// can be shown twice. With --feed, neither is the case.
     #[arg(long, value_name = "N", conflicts_with = "sink", value_parser = clap::value_parser!(u16).range(0..=200))]
     last: Option<u16>,
     /// Stop after N events.
@@ -166,7 +167,7 @@ async fn watch_daemon(
                     note(&format!("{} not shown, because they came too fast", counted(answer.missed, "delivery")));
                 }
                 let event = |TailedEvent { is_late, line, record, .. }: TailedEvent| {
-                    (EventLine { parts: line, is_late }, record.get().to_owned())
+                    (EventLine { parts: line, position: None, is_late }, record.get().to_owned())
                 };
                 if printer.print(out, answer.events.into_iter().map(event))? {
                     return Ok(true);

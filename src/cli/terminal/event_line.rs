@@ -35,6 +35,8 @@ const NARROW_WHAT: usize = 30;
 #[derive(Clone, Debug)]
 pub(crate) struct EventLine {
     pub(crate) parts: Readable,
+    /// The position of the event in a feed. It is shown instead of the offset.
+    pub(crate) position: Option<i64>,
     pub(crate) is_late: bool,
 }
 
@@ -84,7 +86,8 @@ impl Layout {
 
     /// The line with the complete time, type and proof. If the output is not a terminal, the line equals the record in the
     /// format `text`.
-    fn full(&self, EventLine { parts, is_late }: &EventLine) -> Vec<(Style, String)> {
+    fn full(&self, event: &EventLine) -> Vec<(Style, String)> {
+        let EventLine { parts, is_late, .. } = event;
         let Readable { time, kind, what, .. } = parts;
         let what = match self.width {
             None => padded(what, FULL_WHAT),
@@ -97,7 +100,7 @@ impl Layout {
                 padded(&shortened(what, left), left)
             }
         };
-        let [verdict, place] = self.begin(parts, self.channel);
+        let [verdict, place] = self.begin(event, self.channel);
         vec![
             verdict,
             place,
@@ -108,7 +111,8 @@ impl Layout {
     }
 
     /// The line with the time of day. The type has a column of its own only if the terminal is wide enough.
-    fn narrow(&self, EventLine { parts, is_late }: &EventLine, width: usize) -> Vec<(Style, String)> {
+    fn narrow(&self, event: &EventLine, width: usize) -> Vec<(Style, String)> {
+        let EventLine { parts, is_late, .. } = event;
         let Readable { time, kind, what, .. } = parts;
         let channel = self.channel.map(|channel| channel.min(CHANNEL));
         let confidence = if parts.confidence.is_empty() { 0 } else { parts.confidence.width() + 1 };
@@ -125,7 +129,7 @@ impl Layout {
         };
         let of_day = time.split_once('T').map_or(&**time, |(_, rest)| rest.trim_end_matches('Z'));
         let signatures = parts.proof.trim_end_matches(" signatures").trim_end_matches(", by its nature");
-        let [verdict, place] = self.begin(parts, channel);
+        let [verdict, place] = self.begin(event, channel);
         vec![
             verdict,
             place,
@@ -135,12 +139,9 @@ impl Layout {
         ]
     }
 
-    /// The first columns: the verdict, the channel's name if it is shown, and the offset.
-    fn begin(
-        &self,
-        Readable { verdict, channel, offset, .. }: &Readable,
-        width: Option<usize>,
-    ) -> [(Style, String); 2] {
+    /// The first columns: the verdict, the channel's name if it is shown, and the offset or position.
+    fn begin(&self, EventLine { parts, position, .. }: &EventLine, width: Option<usize>) -> [(Style, String); 2] {
+        let Readable { verdict, channel, offset, .. } = parts;
         let style = match &**verdict {
             "verified" => VERIFIED,
             "unsigned" => UNSIGNED,
@@ -152,7 +153,8 @@ impl Layout {
             Some(width) if self.width.is_some() => format!("{} ", padded(&shortened(channel, width), width)),
             Some(_) => format!("{channel} "),
         };
-        [(style, padded(verdict, 8)), (PLAIN, format!(" {channel}{offset:>5} "))]
+        let number = position.map_or_else(|| offset.to_string(), |position| position.to_string());
+        [(style, padded(verdict, 8)), (PLAIN, format!(" {channel}{number:>5} "))]
     }
 }
 

@@ -1,6 +1,7 @@
 //! `channeld demo`: runs the simulated service and the daemon in one process.
 
 use std::convert::Infallible;
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -28,6 +29,7 @@ use telemetry::trace::Traces;
 
 use crate::cli::context::{CommandError, Exit};
 use crate::cli::look::console;
+use crate::cli::terminal::shell_word;
 
 mod screen;
 
@@ -39,7 +41,7 @@ use screen::{ScreenSink, ScreenState};
 /// this event is delivered when its proof arrives. Another event was changed after it was signed, and is never
 /// delivered.
 ///
-/// Also serves a feed on a Unix socket that only this user can use, and prints a curl command that reads its events.
+/// Also serves a feed on a Unix socket that only this user can use, and prints commands that read its events.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Stop after N delivered events instead of at Ctrl-C.
@@ -85,8 +87,10 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let file = directory.path().join("channeld.toml");
     let socket = feed_socket(directory.path());
     let text = configuration(simulator.announcement(), directory.path(), args.console, socket.as_deref());
-    let config = Config::of(ConfigText::written(&file, text), [])?.config;
+    let config = Config::of(ConfigText::written(&file, text.clone()), [])?.config;
     telemetry::init_plain(&config.log);
+    // Other commands need it to verify the events of the feed.
+    fs::write(&file, &text)?;
 
     say(&format!("A simulated service listens on {}; channeld reads it.\n\n", simulator.announcement().base_url))?;
     let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
@@ -102,7 +106,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let channels = assembly::channels(&config, &clients, &sinks, &parts);
     let feed = FeedService::start(&config, &sinks, &parts.metrics).await?;
     if let Some(socket) = &socket {
-        say(&about_feed(socket))?;
+        say(&about_feed(socket, &file))?;
     }
 
     let handle = parts.handles.of(config.channels[0].channel.id);
@@ -206,12 +210,15 @@ fn feed_socket(directory: &Path) -> Option<PathBuf> {
     (is_built_in("sqlite") && socket.as_os_str().len() <= MAX_SOCKET_PATH).then_some(socket)
 }
 
-/// The address of the feed, and a command that reads it, for another terminal.
-fn about_feed(socket: &Path) -> String {
-    let socket = socket.display();
+/// The address of the feed, and commands that read it, for another terminal. The configuration in `file` has the signers.
+fn about_feed(socket: &Path, file: &Path) -> String {
+    let (address, file) = (format!("unix:{}", socket.display()), shell_word(&file.display().to_string()));
+    let (feed, socket) = (shell_word(&address), shell_word(&socket.display().to_string()));
     format!(
-        "A feed serves the verified events at unix:{socket}. In another terminal:\n  \
-         curl -N --unix-socket '{socket}' http://feed/v1/channels/{CHANNEL}/stream\n\n"
+        "A feed serves the verified events at {address}. In another terminal:\n  \
+         curl -N --unix-socket {socket} http://feed/v1/channels/{CHANNEL}/stream\n\
+         or, to verify them again:\n  \
+         channeld tail --feed {feed} --config {file} --after 0\n\n"
     )
 }
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::iter::successors;
 
-use rustls::CertificateError;
+use rustls::{CertificateError, InvalidMessage};
 
 use crate::shortage::Shortage;
 
@@ -24,10 +24,19 @@ pub fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<
 
 /// A text that replaces the message of an error, because that message does not help. `None` if the message is clear.
 pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
-    let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = find(error)? else { return None };
-    (format!("{:?}", other.0) == OF_AUTHORITY).then_some(
-        "the server uses a CA certificate as its own, usually a self-signed one: use a certificate issued by this CA, or create the certificate without CA:TRUE",
-    )
+    match find(error)? {
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            Some("the server does not use TLS at this address: use http:// if this is intended")
+        }
+        rustls::Error::InvalidCertificate(CertificateError::Other(other))
+            if format!("{:?}", other.0) == OF_AUTHORITY =>
+        {
+            Some(
+                "the server uses a CA certificate as its own, usually a self-signed one: use a certificate issued by this CA, or create the certificate without CA:TRUE",
+            )
+        }
+        _ => None,
+    }
 }
 
 /// Advice that is appended to the message of an error. Empty if no advice is known.

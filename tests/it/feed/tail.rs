@@ -67,7 +67,7 @@ async fn tail_shows_each_event_of_a_feed_once_and_continues_after_a_restart_of_t
 
     daemon.kill().await;
     let note = tail.notes.next_line().await.unwrap().unwrap();
-    assert!(note.contains("did not answer") && note.ends_with("; asking again"), "{note}");
+    assert!(note.contains("did not answer") && note.ends_with("; retrying"), "{note}");
     assert!(!note.contains(TOKEN), "{note}");
     let daemon = watched.start_daemon().await;
     served.simulator.publish(0, 2);
@@ -141,7 +141,7 @@ async fn tail_says_what_to_do_if_the_feed_refuses() {
         (
             vec!["--token-file", &wrong],
             1,
-            "refuses the token (401): --token-file must name the token of one of its consumers",
+            "refuses the token (401): --token-file must name a file with the token of a consumer",
         ),
         (
             vec!["c0", "--token-file", &other],
@@ -157,6 +157,9 @@ async fn tail_says_what_to_do_if_the_feed_refuses() {
         assert_eq!(told.code, Some(code), "{flags:?}: {told:?}");
         assert!(told.errors.contains(message), "{flags:?}: {told:?}");
     }
+    let https = watched.url.replace("http://", "https://");
+    let told = served.setup.tell(&["tail", "--feed", &https, "--token-file", token_file]).await;
+    assert!(told.code == Some(69) && told.errors.contains("does not use TLS"), "{told:?}");
     daemon.stop().await;
     let told = served.setup.tell(&watched.arguments(&["--token-file", token_file])).await;
     assert!(told.code == Some(69) && told.errors.contains("did not answer"), "{told:?}");

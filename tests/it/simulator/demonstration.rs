@@ -5,6 +5,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::Command;
 
 use crate::feed::access::ask_socket;
 use crate::support::Daemon;
@@ -29,20 +30,37 @@ async fn the_demonstration_shows_no_forged_event() {
 }
 
 #[tokio::test]
-async fn the_demonstration_prints_a_command_that_reads_its_feed() {
+async fn the_demonstration_prints_commands_that_read_its_feed_and_verify_the_events() {
     let (daemon, stdout) = Daemon::run_piped(&["demo"], None, &[]);
     let mut lines = BufReader::new(stdout).lines();
     let command = loop {
         let line = lines.next_line().await.unwrap().unwrap();
-        if let Some(command) = line.trim().strip_prefix("curl -N --unix-socket '") {
+        if let Some(command) = line.trim().strip_prefix("curl -N --unix-socket ") {
             break command.to_owned();
         }
     };
-    let (socket, url) = command.split_once("' http://feed/v1").unwrap();
+    let (socket, url) = command.split_once(" http://feed/v1").unwrap();
     assert_eq!(url, "/channels/demo/stream");
     // A stream has no end, so the test reads the same events as a list.
     let answer = ask_socket(Path::new(socket), "/channels/demo/events?after=0&limit=1&wait=60s").await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"status\":\"verified\""), "{answer}");
+
+    lines.next_line().await.unwrap();
+    let command = lines.next_line().await.unwrap().unwrap();
+    let arguments: Vec<_> = command.split_whitespace().skip(1).chain(["--events", "2"]).collect();
+    let mut tail = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    let told = tail.args(&arguments).env_clear().output().await.unwrap();
+    let shown = String::from_utf8(told.stdout).unwrap();
+    assert!(shown.lines().count() == 2 && shown.lines().all(|line| line.starts_with("verified ")), "{shown}");
+    // Without the configuration of the demonstration, the signers are those of the production network.
+    let feed = format!("unix:{socket}");
+    let mut tail = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    tail.args(["tail", "--feed", &feed, "--after", "0", "--events", "1"]).env_clear();
+    let told = tail.env("CHANNELD_VERIFICATION__ORG_ID", "org_simulated").output().await.unwrap();
+    let notes = String::from_utf8(told.stderr).unwrap();
+    assert!(notes.contains("see verification.valid_signers"), "{notes}");
+    assert!(told.stdout.starts_with(b"rejected "), "{notes}");
+
     daemon.signal(Signal::INT);
     // The demonstration must be able to print its summary.
     while lines.next_line().await.unwrap().is_some() {}

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **The feed is not trusted.** Each event is verified with the settings of this machine's configuration. An event that is not valid, or
-//!   whose record does not agree with it, is shown as rejected, without its content.
+//!   whose record does not agree with it, is shown as rejected, with only its offset, time and type.
 //! * **No event is skipped silently.** After an error, the next request begins at the same position. If events are missing, a note says
 //!   so.
 //! * **The token stays secret.** It comes from a file, is sent only to the feed, and is never shown.
@@ -43,14 +43,17 @@ use received::ReceivedEvent;
 /// The largest number of channels that are watched. Each one uses one of the consumer's simultaneous requests.
 const MAX_CHANNELS: usize = 64;
 
-/// The wait before a feed that does not answer is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The reason for an event without enough signatures of the configured signers.
+const TOO_FEW_SIGNATURES: &str = "too-few-signatures";
+
+/// The wait before a request is retried.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// Which feed is read, and from which position on.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Feed")]
 pub(super) struct FeedArgs {
-    /// Read this feed instead: http://HOST:PORT, https://HOST:PORT, or unix:PATH.
+    /// Read this feed instead: http://HOST:PORT, https://HOST:PORT, or unix:/PATH.
     #[arg(long, value_name = "URL", value_parser = FeedAddress::parse, conflicts_with_all = ["from_service", "sink"])]
     feed: Option<FeedAddress>,
     /// The file that contains the token for the feed. A Unix socket needs no token.
@@ -78,7 +81,7 @@ pub(super) async fn watch(args: &super::Args, address: &FeedAddress, cx: &mut Co
         note("plain http: the token and the events can be read and changed in transit; use https if the feed has it");
     }
     let never = |oldest| format!("the events before position {oldest} were deleted");
-    let listed = client.channels().await.map_err(|failure| failure.ends(never))?;
+    let listed = client.channels().await.map_err(|failure| failure.into_error(never))?;
     let listed = chosen(listed, args.channel.as_deref(), address)?;
     let local = LocalConfig::load(cx.file).ok();
     let followed = |listed: &ListedChannel| FollowedChannel::of(listed, args, local.as_ref(), cx.file);
@@ -97,8 +100,15 @@ async fn print_all(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let mut reading: FuturesUnordered<_> = followed.into_iter().map(|channel| channel.read(client)).collect();
+    let mut are_first = true;
     while let Some(read) = reading.next().await {
         let (channel, events) = read?;
+        if are_first && lack_signers(&events) {
+            note(
+                "this configuration does not have the signers of these events: see verification.valid_signers and verification.min_required_signatures",
+            );
+        }
+        are_first = false;
         let shown = events.into_iter().filter(|event| filter.takes(event)).map(|event| (event.line, event.json));
         if printer.print(out, shown)? {
             return Ok(());
@@ -106,6 +116,13 @@ async fn print_all(
         reading.push(channel.read(client));
     }
     Ok(())
+}
+
+/// Whether the configured signers are probably wrong: none of the events is verified, and some have too few signatures.
+fn lack_signers(events: &[ReceivedEvent]) -> bool {
+    let has_too_few = |event: &ReceivedEvent| event.reason == Some(TOO_FEW_SIGNATURES);
+    let is_verified = |event: &ReceivedEvent| event.record.as_ref().is_some_and(Record::is_verified);
+    events.iter().any(has_too_few) && !events.iter().any(is_verified)
 }
 
 /// The channel with this name or id. Without one, all channels.
@@ -183,7 +200,7 @@ impl FollowedChannel {
         })
     }
 
-    /// Waits for the next events, and verifies them. After an error that may pass, asks again.
+    /// Waits for the next events, and verifies them. After an error that may pass, retries.
     async fn read(mut self, client: &FeedClient) -> Result<(Self, Vec<ReceivedEvent>), CommandError> {
         loop {
             match client.events(&self.channel.name, self.after).await {
@@ -195,10 +212,10 @@ impl FollowedChannel {
                 }
                 Err(FeedFailure::Unavailable(why)) => {
                     if self.complaint.as_ref() != Some(&why) {
-                        note(&format!("channel {}: {why}; asking again", self.channel.name));
+                        note(&format!("channel {}: {why}; retrying", self.channel.name));
                     }
                     self.complaint = Some(why);
-                    sleep(ASK_AGAIN).await;
+                    sleep(RETRY_WAIT).await;
                 }
                 Err(FeedFailure::Gone { oldest }) if !self.is_chosen && oldest - 1 > self.after => {
                     let missed = u64::try_from(oldest - 1 - self.after).unwrap_or_default();
@@ -206,7 +223,7 @@ impl FollowedChannel {
                     note(&format!("channel {name}: {missed} not shown, because the feed has deleted them"));
                     self.after = oldest - 1;
                 }
-                Err(failure) => return Err(failure.ends(|oldest| self.gone(oldest))),
+                Err(failure) => return Err(failure.into_error(|oldest| self.gone(oldest))),
             }
         }
     }
@@ -229,7 +246,9 @@ impl FollowedChannel {
         let is_ascending = |positions: &Vec<i64>| [before].iter().chain(positions).is_sorted_by(|one, next| one < next);
         let positions = positions.filter(is_ascending).ok_or_else(|| {
             let feed = &client.address;
-            CommandError::failed(format!("channel {name}: the events of {feed} have no ascending positions"))
+            CommandError::failed(format!(
+                "channel {name}: {feed} sent events in the wrong order: their positions do not ascend"
+            ))
         })?;
         if let Some((last, number)) = positions.last().zip(i64::try_from(positions.len()).ok()) {
             let missing = u64::try_from(last - before - number).unwrap_or_default();
@@ -263,7 +282,12 @@ fn verifier(channel: &ChannelRef, local: Option<&LocalConfig>, file: Option<&Pat
     if !known.is_empty() {
         return Ok(verifier_of(&known, &channel.id.to_string())?.1);
     }
-    let missing = || CommandError(Exit::Config, "verification: the configuration has no settings for it".to_owned());
+    let missing = || {
+        CommandError(
+            Exit::Config,
+            "the configuration has no [verification] settings: set verification.org_id".to_owned(),
+        )
+    };
     load_verifier(file, None)?.ok_or_else(missing)
 }
 

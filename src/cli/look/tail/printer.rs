@@ -75,7 +75,7 @@ mod tests {
             proof: "4 of 4 signatures".to_owned(),
             confidence: "finalized".to_owned(),
         };
-        (EventLine { parts, is_late: false }, format!(r#"{{"offset":{offset}}}"#))
+        (EventLine { parts, position: None, is_late: false }, format!(r#"{{"offset":{offset}}}"#))
     }
 
     fn printer(json: bool, with_colours: bool, left: Option<u64>) -> Printer {

@@ -19,13 +19,14 @@ pub(super) fn event_line(channel: &ChannelRef, verdict: &Verdict) -> EventLine {
             Readable { proof: "no proof yet".to_owned(), ..unproved(channel, verdict, status) }
         }
     };
-    EventLine { parts, is_late: false }
+    EventLine { parts, position: None, is_late: false }
 }
 
 /// The line of an event that is rejected for a reason that is not in its verdict.
 pub(super) fn rejected_line(channel: &ChannelRef, verdict: &Verdict, reason: &str) -> EventLine {
     let rejected = unproved(channel, verdict, reason.to_owned());
-    EventLine { parts: Readable { verdict: Cow::Borrowed("rejected"), ..rejected }, is_late: false }
+    let parts = Readable { verdict: Cow::Borrowed("rejected"), ..rejected };
+    EventLine { parts, position: None, is_late: false }
 }
 
 /// The record of an event that is verified or unsigned.
@@ -38,7 +39,7 @@ pub(super) fn record_of(channel: &ChannelRef, verdict: &Verdict) -> Option<Recor
     }
 }
 
-/// The parts of a line without anything that a proof covers.
+/// The parts of a line that are shown for an unproved event: offset, time and type.
 fn unproved(channel: &ChannelRef, verdict: &Verdict, what: String) -> Readable {
     let (RawEvent { offset, .. }, event) = verdict.parts();
     let event = event.as_ref();

@@ -12,7 +12,7 @@ fn event(verdict: &'static str, channel: &str, what: &str) -> EventLine {
         proof: "4 of 4 signatures".to_owned(),
         confidence: String::new(),
     };
-    EventLine { parts, is_late: false }
+    EventLine { parts, position: None, is_late: false }
 }
 
 /// Removes colors.
@@ -60,11 +60,20 @@ fn without_a_terminal_a_line_has_the_text_format() {
     let event = event("verified", "settlements", "dvp.SettlementAccepted");
     assert_eq!(plain(&Layout::of(None, ["settlements"]).lines(&event)), event.parts.to_string());
     let parts = Readable { confidence: "safe".to_owned(), ..event.parts.clone() };
-    let event = EventLine { parts, is_late: true };
+    let event = EventLine { parts, is_late: true, ..event };
     let line = plain(&Layout::of(None, ["settlements"]).lines(&event));
     assert_eq!(line, format!("{}, late", event.parts));
     for width in [100, 140] {
         let line = plain(&Layout::of(Some(width), ["settlements"]).lines(&event));
         assert!(line.contains("safe"), "{line}");
+    }
+}
+
+#[test]
+fn an_event_of_a_feed_is_shown_with_its_position_instead_of_its_offset() {
+    let event = EventLine { position: Some(31), ..event("verified", "settlements", "dvp.SettlementAccepted") };
+    for width in [None, Some(80), Some(140)] {
+        let lines = plain(&Layout::of(width, None).lines(&event));
+        assert!(lines.contains("verified    31 ") && !lines.contains("15520"), "{lines}");
     }
 }

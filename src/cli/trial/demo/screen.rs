@@ -49,7 +49,7 @@ impl ScreenSink {
             proof: String::new(),
             confidence: String::new(),
         };
-        let lines = lock(&self.shown).layout.lines(&EventLine { parts, is_late: false });
+        let lines = lock(&self.shown).layout.lines(&EventLine { parts, position: None, is_late: false });
         // The error is ignored: if the output is closed, the next delivery notices.
         let _ = writeln!(anstream::stdout(), "{lines}");
     }
@@ -76,7 +76,7 @@ impl ScreenState {
     fn print(&mut self, message: &Message) -> Result<(), SinkError> {
         let (offset, is_verified) = (message.offset(), message.record().is_verified());
         let late = self.highest > Some(offset);
-        let event = EventLine { parts: Readable::of(message.record()), is_late: late };
+        let event = EventLine { parts: Readable::of(message.record()), position: None, is_late: late };
         self.layout.follow_terminal();
         let lines = self.layout.lines(&event);
         writeln!(anstream::stdout(), "{lines}").map_err(|error| match error.kind() {

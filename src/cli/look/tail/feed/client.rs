@@ -76,8 +76,8 @@ impl FeedFailure {
         Self::Refused(why.into())
     }
 
-    /// The failure of the command, if the command does not try again. `gone` is the message for deleted events.
-    pub(super) fn ends(self, gone: impl FnOnce(i64) -> String) -> CommandError {
+    /// Converts the failure into the error with which the command ends. `gone` is the message for deleted events.
+    pub(super) fn into_error(self, gone: impl FnOnce(i64) -> String) -> CommandError {
         match self {
             Self::Unavailable(why) => CommandError(Exit::Unavailable, why),
             Self::Gone { oldest } => CommandError::failed(gone(oldest)),
@@ -196,7 +196,7 @@ impl FeedClient {
             status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
         match (status, problem.oldest) {
             (StatusCode::UNAUTHORIZED, _) if self.token_file.is_some() => FeedFailure::refused(format!(
-                "{feed} refuses the token ({code}): --token-file must name the token of one of its consumers, as token_file of [feed.consumers.NAME] does"
+                "{feed} refuses the token ({code}): --token-file must name a file with the token of a consumer: see token_file of [feed.consumers.NAME]"
             )),
             (StatusCode::UNAUTHORIZED, _) => FeedFailure::refused(format!(
                 "{feed} requires a token ({code}): name the file that contains it with --token-file"
@@ -237,7 +237,7 @@ mod tests {
         let client = FeedClient::of(&address, &args).unwrap();
         let problem = Problem { detail: "the\ndetail".to_owned(), oldest };
         let failure = client.explained(StatusCode::from_u16(status).unwrap(), Some("settlements"), &problem);
-        let CommandError(exit, message) = failure.ends(|oldest| format!("gone before {oldest}"));
+        let CommandError(exit, message) = failure.into_error(|oldest| format!("gone before {oldest}"));
         (exit, message)
     }
 

@@ -24,6 +24,8 @@ pub(super) struct ReceivedEvent {
     pub(super) json: String,
     /// `None` if the event is rejected.
     pub(super) record: Option<Record>,
+    /// Why the event is rejected.
+    pub(super) reason: Option<&'static str>,
 }
 
 impl ReceivedEvent {
@@ -33,12 +35,14 @@ impl ReceivedEvent {
         let (outcome, verdict) = ObjectVerdict::of(&bytes, verifier);
         let is_claimed = || claimed_status(&bytes).is_ok_and(|status| status.is_none_or(|it| it == outcome.status));
         let reason = outcome.reason.or_else(|| (!is_claimed()).then_some(MISMATCH));
+        let at_position = |line: EventLine| EventLine { position: Some(position), ..line };
         match (verdict, reason) {
             (Some(verdict), None) => Self {
-                line: event_line(channel, &verdict),
+                line: at_position(event_line(channel, &verdict)),
                 // A line break can only be between two members.
                 json: object.replace(['\r', '\n'], " "),
                 record: record_of(channel, &verdict),
+                reason: None,
             },
             (verdict, reason) => {
                 let reason = reason.unwrap_or(MALFORMED);
@@ -47,7 +51,8 @@ impl ReceivedEvent {
                     None => unreadable_line(channel, &bytes, reason),
                 };
                 let event = (line.parts.offset, outcome.event_id);
-                Self { json: rejected_json(channel, position, event, reason), line, record: None }
+                let json = rejected_json(channel, position, event, reason);
+                Self { line: at_position(line), json, record: None, reason: Some(reason) }
             }
         }
     }
@@ -93,7 +98,7 @@ fn unreadable_line(channel: &ChannelRef, object: &[u8], reason: &str) -> EventLi
         proof: String::new(),
         confidence: String::new(),
     };
-    EventLine { parts, is_late: false }
+    EventLine { parts, position: None, is_late: false }
 }
 
 #[cfg(test)]
@@ -127,7 +132,7 @@ mod tests {
         let mut object = record();
         object["position"] = 3.into();
         let shown = received(&object);
-        assert_eq!(shown.line.parts.verdict, "verified");
+        assert_eq!((&*shown.line.parts.verdict, shown.line.position, shown.reason), ("verified", Some(3), None));
         assert!(shown.record.is_some_and(|record| record.is_verified()));
         assert_eq!(serde_json::from_str::<Value>(&shown.json).unwrap(), object);
         let lines = RawValue::from_string(serde_json::to_string_pretty(&object).unwrap()).unwrap();
@@ -152,9 +157,9 @@ mod tests {
             (json!({ "position": 3 }), MALFORMED),
             (json!({ "specversion": "1.0", "id": "x", "data": record() }), MISMATCH),
         ] {
-            let ReceivedEvent { line, json, record } = received(&object);
+            let ReceivedEvent { line, json, record, reason: why } = received(&object);
             assert_eq!((&*line.parts.verdict, &*line.parts.what), ("rejected", reason), "{object}");
-            assert!(record.is_none());
+            assert_eq!((line.position, why, record.is_none()), (Some(3), Some(reason), true));
             let json: Value = serde_json::from_str(&json).unwrap();
             assert_eq!(json["verification"], json!({ "status": "rejected", "reason": reason }));
             assert_eq!((&json["position"], &json["channel"]), (&3.into(), &"settlements".into()));

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::cli::prove::verify::tests::verifier as recorded_verifier;
+use crate::cli::prove::verify::tests::{recorded, verifier as recorded_verifier};
 use proof::event::ChannelId;
 use uuid::Uuid;
 
@@ -120,7 +120,7 @@ async fn positions_must_ascend_and_can_have_gaps() {
     for positions in [&[2][..], &[3, 3], &[4, 3], &[-1]] {
         let (read, _) = feed.read(channel(false), &[events(positions)]).await;
         let failure = read.unwrap_err().to_string();
-        assert!(failure.contains("no ascending positions"), "{positions:?}: {failure}");
+        assert!(failure.contains("do not ascend"), "{positions:?}: {failure}");
     }
     let (read, _) = feed.read(channel(false), &[events(&[4, 7])]).await;
     assert_eq!(read.unwrap().0.after, 7);
@@ -135,6 +135,20 @@ async fn a_new_token_in_the_file_is_used_for_the_next_request() {
     for (head, token) in [(&first[0], FIRST_TOKEN), (&next[0], NEXT_TOKEN)] {
         assert!(head.to_lowercase().contains(&format!("authorization: bearer {token}\r\n")), "{head}");
     }
+}
+
+#[test]
+fn signers_are_lacking_if_no_event_is_verified_and_some_have_too_few_signatures() {
+    let received = |object: &Value| {
+        let object = RawValue::from_string(object.to_string()).unwrap();
+        ReceivedEvent::of(&channel(false).channel, &recorded_verifier(), 3, &object)
+    };
+    let verified = || received(&recorded().event);
+    let malformed = || received(&json!({}));
+    let too_few = || ReceivedEvent { reason: Some(TOO_FEW_SIGNATURES), ..malformed() };
+    assert!(lack_signers(&[malformed(), too_few()]));
+    assert!(!lack_signers(&[verified(), too_few()]));
+    assert!(!lack_signers(&[malformed()]));
 }
 
 #[test]
