@@ -29,6 +29,7 @@ mod machine;
 mod samples;
 
 pub(crate) use connect::ask;
+pub(crate) use machine::feed;
 
 use connect::ConnectionCheck;
 use effective::Effective;
@@ -98,6 +99,7 @@ async fn check(file: Option<&Path>, args: &Args) -> Exit {
     let checks = if args.connect {
         let mut checks = ask(&config, state, args.show_body).await;
         checks.extend(machine::failures(&config).await);
+        checks.extend(feed(&config).await);
         Some(checks)
     } else {
         None

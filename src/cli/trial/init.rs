@@ -18,7 +18,7 @@ use clap::builder::PossibleValuesParser;
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::look::channels::list;
 use crate::cli::prove::check;
-use crate::cli::terminal::for_stdout;
+use crate::cli::terminal::{for_stdout, shell_word};
 use crate::config::{self, Config, ConfigText};
 
 mod choices;
@@ -43,14 +43,15 @@ const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
 /// read the list of channels, you choose from this list. Without a terminal, a missing value is an error.
 ///
 /// Before the file is written, the command sends a request with the API key to the service, reads and verifies the
-/// newest events of each channel, and checks the sink. If one of these checks fails, nothing is written and the exit
+/// newest events of each channel, and checks the sink and the address of the feed. If one of these checks fails, nothing is written and the exit
 /// code is 69, or 78 if a given value is invalid.
 ///
 /// The API key is read from its file. If that file does not exist, the command asks for the key without showing it, or
 /// reads it from standard input with --api-key-stdin. It then writes the key to that file with mode 0600.
 ///
-/// If the events go to a table, the command offers a feed, from which applications read the events over HTTP. It writes a
-/// random token for one application to the file feed-token, with mode 0600, and prints a curl command that uses it.
+/// If the events go to a table, the command offers a feed, from which applications read the events over HTTP. If the file
+/// feed-token does not exist, it writes a random token for one application, named app, to it, with mode 0600. It prints a
+/// curl command that uses the token.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld init
@@ -140,6 +141,7 @@ pub(crate) async fn run(mut args: Args, cx: &mut Context<'_>) -> Result<Exit, Co
         return Err(CommandError::usage(message));
     }
     if args.feed.is_some() {
+        feed::check_file(&args.file)?;
         feed::check_sink(args.sink.get_or_insert_with(|| feed::SINK.to_owned()))?;
     }
     if let Some(kind) = &args.sink {
@@ -163,7 +165,8 @@ async fn make(args: Args, new_secrets: &mut Vec<PathBuf>, cx: &mut Context<'_>) 
     let text = answers.text();
     let config = load(&file, &text)?;
     if !unchecked {
-        let asked = check::ask(&config, config.state.examine(), false).await;
+        let mut asked = check::ask(&config, config.state.examine(), false).await;
+        asked.extend(check::feed(&config).await);
         cx.say_lines(asked.iter().map(|asked| for_stdout(&asked.to_string())))?;
         if asked.iter().any(|asked| !asked.ok) {
             let message = "nothing was written; correct the failed checks, or write it anyway with --unchecked";
@@ -176,7 +179,8 @@ async fn make(args: Args, new_secrets: &mut Vec<PathBuf>, cx: &mut Context<'_>) 
     let persisted = if force { written.persist(&file) } else { written.persist_noclobber(&file) };
     persisted.map_err(|error| failed(error.error))?;
     let shown = file.display();
-    cx.say(format!("\n{shown} is written. Read the events:\n  channeld run --config {shown}"))?;
+    let word = shell_word(&shown.to_string());
+    cx.say(format!("\n{shown} is written. Read the events:\n  channeld run --config {word}"))?;
     if let Some(look) = answers.sink.look() {
         cx.say(format!("and look at them:\n  {look}"))?;
     }

@@ -180,7 +180,7 @@ async fn a_feed_has_a_secret_token_and_applications_can_read_it() {
     let file = at.join("feed-token");
     let token = std::fs::read_to_string(&file).unwrap().trim().to_owned();
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    let url = format!("http://{address}/v1/channels/simulated-0/events?after=0&wait=30s");
+    let url = format!("http://{address}/v1/channels/simulated-0/events?limit=3&wait=30s");
     let command = format!("echo \"Authorization: Bearer $(cat {})\" | curl -H @- '{url}'", file.display());
     assert!(said.contains(&command) && !said.contains(&token), "{said}");
     let written = std::fs::read_to_string(at.join("channeld.toml")).unwrap();
@@ -207,7 +207,13 @@ async fn a_feed_has_a_secret_token_and_applications_can_read_it() {
 #[tokio::test]
 async fn a_feed_that_cannot_work_is_refused_and_leaves_nothing_behind() {
     let (_simulator, directory) = service().await;
+    let used = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let used = used.local_addr().unwrap().to_string();
+    let at_used = format!("--feed={used}");
+    let as_file = format!("write --feed={used}");
     for (flags, code, message) in [
+        (vec![&*at_used], 69, "feed.listen: cannot listen on"),
+        (vec![&*used, "--feed"], 64, &*as_file),
         (vec!["--sink", "file", "--feed"], 64, "a feed reads a table, and file has none: use --sink sqlite"),
         (vec!["--feed=nowhere"], 78, "feed.listen"),
     ] {

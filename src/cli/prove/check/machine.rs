@@ -1,5 +1,6 @@
 //! The part of `channeld check --connect` that concerns this machine: whether a daemon could lock the state directory, create
-//! its control socket, and listen on its admin address and on the address of its feed. A daemon of this configuration that is already running is no failure.
+//! its control socket, and listen on its admin address and on the address of its feed. If a daemon with this configuration is
+//! already running, this is not a failure.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -27,7 +28,7 @@ enum Running {
     Other,
 }
 
-/// The checks that fail.
+/// The checks that fail, except the one of the feed.
 pub(super) async fn failures(config: &Config) -> Vec<ConnectionCheck> {
     let (running, path) = (running(config).await, config.state.path.display().to_string());
     let failure = |what, name: &str, message: String| Some(ConnectionCheck::new(what, name, Err(message)));
@@ -42,15 +43,20 @@ pub(super) async fn failures(config: &Config) -> Vec<ConnectionCheck> {
         let message = format!("{}: {}", cannot_listen(address), Chain(&error));
         failure("admin listener", &address.to_string(), message).filter(|_| !is_own)
     });
-    let feed = match &config.feed {
-        Some(feed) => FeedListener::bind(&feed.listen).await.err().and_then(|error| {
-            let is_own = error.kind() == ErrorKind::AddrInUse && running == Running::Own;
-            let message = format!("{}: {}", feed_cannot_listen(&feed.listen, &error), Chain(&error));
-            failure("feed", &feed.listen.to_string(), message).filter(|_| !is_own)
-        }),
-        None => None,
+    [lock, control, admin].into_iter().flatten().collect()
+}
+
+/// Checks whether a daemon could listen on the address of the feed. `None` without a feed.
+pub(crate) async fn feed(config: &Config) -> Option<ConnectionCheck> {
+    let feed = config.feed.as_ref()?;
+    let answer = match FeedListener::bind(&feed.listen).await {
+        Ok(_) => Ok("a daemon can listen on this address".to_owned()),
+        Err(error) if error.kind() == ErrorKind::AddrInUse && running(config).await == Running::Own => {
+            Ok("the daemon that is running uses this address".to_owned())
+        }
+        Err(error) => Err(format!("{}: {}", feed_cannot_listen(&feed.listen, &error), Chain(&error))),
     };
-    [lock, control, admin, feed].into_iter().flatten().collect()
+    Some(ConnectionCheck::new("feed", &feed.listen.to_string(), answer))
 }
 
 async fn running(config: &Config) -> Running {

@@ -1,5 +1,6 @@
 //! The feed: its address, one consumer, and the file with the token of this consumer.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -7,6 +8,7 @@ use uuid::Uuid;
 use super::prompt;
 use super::sink::Sink;
 use crate::cli::context::CommandError;
+use crate::cli::terminal::shell_word;
 
 /// The address of the feed, if no other address is given.
 pub(super) const LISTEN: &str = "127.0.0.1:9465";
@@ -33,6 +35,15 @@ pub(super) fn check_sink(kind: &str) -> Result<(), CommandError> {
 
 fn is_table(kind: &str) -> bool {
     matches!(kind, "sqlite" | "postgres")
+}
+
+/// Refuses the address of a feed that was written as the file, as in `--feed 127.0.0.1:9465`.
+pub(super) fn check_file(file: &Path) -> Result<(), CommandError> {
+    let text = file.to_string_lossy();
+    if text.starts_with("unix:") || text.parse::<SocketAddr>().is_ok() {
+        return Err(CommandError::usage(format!("{text} is the address of a feed, not a file: write --feed={text}")));
+    }
+    Ok(())
 }
 
 /// A token that cannot be guessed: 244 random bits.
@@ -64,7 +75,7 @@ impl Feed {
         format!(
             "\n# Applications read the events over HTTP. `channeld schema feed` describes the calls.\n\
              [feed]\nlisten = {listen}\nsink = \"events\"\n\n\
-             # An application. Each application has a name, a token and channels of its own.\n\
+             # An application. Each application has its own name, token and channels.\n\
              [feed.consumers.{CONSUMER}]\ntoken_file = {file}\nchannels = [{}]\n",
             names.join(", ")
         )
@@ -73,11 +84,11 @@ impl Feed {
     /// A command that reads the first events of a channel. The token is not among the arguments of a program, because every user
     /// of the machine can read them.
     pub(super) fn look(&self, channel: &str) -> String {
-        let path = format!("/v1/channels/{channel}/events?after=0&wait=30s");
+        let path = format!("/v1/channels/{channel}/events?limit=3&wait=30s");
         if let Some(socket) = self.listen.strip_prefix("unix:") {
-            return format!("curl --unix-socket {socket} 'http://feed{path}'");
+            return format!("curl --unix-socket {} 'http://feed{path}'", shell_word(socket));
         }
-        let (file, listen) = (self.token_file.display(), &self.listen);
+        let (file, listen) = (shell_word(&self.token_file.display().to_string()), &self.listen);
         format!("echo \"Authorization: Bearer $(cat {file})\" | curl -H @- 'http://{listen}{path}'")
     }
 }
@@ -111,9 +122,24 @@ mod tests {
         let command = feed(LISTEN).look("settlements");
         let (token, curl) = command.split_once(" | ").unwrap();
         assert_eq!(token, "echo \"Authorization: Bearer $(cat /etc/feed-token)\"");
-        assert_eq!(curl, "curl -H @- 'http://127.0.0.1:9465/v1/channels/settlements/events?after=0&wait=30s'");
+        assert_eq!(curl, "curl -H @- 'http://127.0.0.1:9465/v1/channels/settlements/events?limit=3&wait=30s'");
+        let spaced = Feed { listen: LISTEN.to_owned(), token_file: "/my files/feed-token".into() }.look("c0");
+        assert!(spaced.contains("$(cat '/my files/feed-token')"), "{spaced}");
+        let local = feed("unix:/my files/feed.sock").look("c0");
+        assert!(local.starts_with("curl --unix-socket '/my files/feed.sock' 'http://feed/v1/"), "{local}");
         let local = feed("unix:/run/channeld/feed.sock").look("settlements");
         assert!(local.starts_with("curl --unix-socket /run/channeld/feed.sock 'http://feed/v1/"), "{local}");
+    }
+
+    #[test]
+    fn the_address_of_a_feed_is_not_a_file() {
+        for address in ["127.0.0.1:19466", "[::1]:9465", "unix:/run/feed.sock"] {
+            let refused = check_file(Path::new(address)).unwrap_err().to_string();
+            assert!(refused.contains(&format!("write --feed={address}")), "{refused}");
+        }
+        for file in ["channeld.toml", "/etc/channeld/channeld.toml", "9465"] {
+            assert!(check_file(Path::new(file)).is_ok(), "{file}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use clap::builder::PossibleValue;
 
 use super::prompt;
 use crate::cli::context::{CommandError, Exit};
-use crate::cli::terminal::failure_for_stderr;
+use crate::cli::terminal::{failure_for_stderr, shell_word};
 use crate::cli::verdict_line::printable;
 use crate::config::not_built_in;
 use sink::is_built_in;
@@ -98,13 +98,14 @@ impl Sink {
     /// A command that shows the events in the sink. `None` for a type of sink that no common command can read.
     pub(super) fn look(&self) -> Option<String> {
         let (key, place) = self.to.as_ref()?;
+        let place = shell_word(place);
         let question = "select time, type, name, status from events order by time desc limit 10";
         match (self.kind.as_str(), *key) {
             ("file", _) => Some(format!("tail -f {place}")),
             ("sqlite", _) => Some(format!("sqlite3 -readonly {place} '{question}'")),
             // The address in the file is secret, so it is not printed.
             ("postgres", "url_file") => Some(format!("psql \"$(cat {place})\" -c '{question}'")),
-            ("postgres", _) => Some(format!("psql '{place}' -c '{question}'")),
+            ("postgres", _) => Some(format!("psql {place} -c '{question}'")),
             (KAFKA, _) => Some(format!(
                 "kafka-console-consumer.sh --bootstrap-server {place} --topic channeld --from-beginning --isolation-level \
                  read_committed"
