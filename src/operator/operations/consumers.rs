@@ -41,6 +41,9 @@ impl Operations {
 
 impl SetConsumerCursor {
     /// Returns the consumer of the request, if its cursor can be set to the requested position.
+    ///
+    /// # Errors
+    /// If the consumer is unknown, or the position is not between its oldest and its newest event.
     pub fn check<'c>(&self, consumers: &'c [FeedConsumer]) -> Result<&'c FeedConsumer, Refusal> {
         let Self { consumer, channel, through } = self;
         let of_consumer: Vec<_> = consumers.iter().filter(|known| known.consumer == *consumer).collect();

@@ -53,7 +53,7 @@ const RETRY_WAIT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Feed")]
 pub(super) struct FeedArgs {
-    /// Read this feed instead: http://HOST:PORT, https://HOST:PORT, or unix:/PATH.
+    /// Read this feed instead: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:/PATH`.
     #[arg(long, value_name = "URL", value_parser = FeedAddress::parse, conflicts_with_all = ["from_service", "sink"])]
     feed: Option<FeedAddress>,
     /// The file that contains the token for the feed. A Unix socket needs no token.
