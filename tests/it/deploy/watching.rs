@@ -54,6 +54,12 @@ async fn prometheus_answers_every_query_of_dashboard_and_rules() {
     {
         simulator.publish_one(0, spec);
     }
+    // The feed reports the lag of a consumer that has a cursor. The table exists after the first delivery.
+    prometheus
+        .until_some("channeld_lane_processed_offset{sink=\"table\"} > 0", |values| values.first().map(drop))
+        .await;
+    let set = setup.tell(&["consumers", "set", "ledger", "c0", "0", "--yes"]).await;
+    assert_eq!(set.code, Some(0), "{set:?}");
 
     let dashboard: Value = serde_json::from_str(&read("grafana/dashboard.json")).unwrap();
     let variables = variables(&dashboard, &prometheus).await;
