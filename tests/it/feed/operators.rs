@@ -113,7 +113,7 @@ async fn the_lag_of_a_consumer_is_visible_and_an_operator_sets_its_cursor(kind: 
     let effect: Value = serde_json::from_slice(&asked.out).unwrap();
     assert_eq!((asked.code, &effect["changed"]), (Some(64), &json!(false)), "{asked:?}");
     for impossible in ["-1", "21"] {
-        let refused = setup.tell(&["consumers", "set", "ledger", "c0", "--", impossible]).await;
+        let refused = setup.tell(&["consumers", "set", "ledger", "c0", impossible]).await;
         assert!(refused.code == Some(64) && refused.out.is_empty(), "{refused:?}");
         assert!(refused.errors.contains("the position must be between 0"), "{refused:?}");
     }
