@@ -148,6 +148,13 @@ impl TestChannel {
         lock(&self.receivers[sink].0)[self.events..].to_vec()
     }
 
+    /// Asserts that a sink has received the events 1 to 50 again, in any order: the events of a replay are late events.
+    fn assert_all_again(&self, sink: &str) {
+        let mut again = self.again(sink);
+        again.sort_unstable();
+        assert!(again.iter().copied().eq(1..=50), "{again:?}");
+    }
+
     fn look<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
         look(&self.handle.owned().expect("the channel runs").leased.ledger())
     }
@@ -233,16 +240,11 @@ async fn a_paused_sink_does_not_delay_the_replay_to_another_sink() {
         until("a page of the first replay is pending", || it.look(|ledger| !ledger.late().is_empty())).await;
         it.start("a", 1, 50).await;
         until("the second replay ends", || it.state(2).has_ended()).await;
-        // The events of a replay are late events, which have no order.
-        let mut again = it.again("a");
-        again.sort_unstable();
-        assert!(again.iter().copied().eq(1..=50), "{again:?}");
+        it.assert_all_again("a");
         assert!(it.again("b").is_empty(), "the sink is paused");
         it.pause("b", false);
         until("the first replay ends", || it.state(1).has_ended()).await;
-        let mut again = it.again("b");
-        again.sort_unstable();
-        assert!(again.iter().copied().eq(1..=50), "{again:?}");
+        it.assert_all_again("b");
     })
     .await;
 }
@@ -261,9 +263,7 @@ async fn a_replay_whose_sink_was_removed_says_so_and_continues_when_it_returns()
         it.channel.plan.send_modify(|plan| plan.lanes.push(lane("b", &it.receivers["b"])));
         until("the replay ends", || it.state(1).has_ended()).await;
         assert_eq!(it.problem(), None);
-        let mut again = it.again("b");
-        again.sort_unstable();
-        assert!(again.iter().copied().eq(1..=50), "{again:?}");
+        it.assert_all_again("b");
     })
     .await;
 }
