@@ -17,8 +17,8 @@ const OF_FEED: usize = 32;
 /// The connections to a database of the state.
 const OF_STATE: usize = 8;
 
-/// The requests of a channel to the service: the poll, the request ahead of it, and the requests for late proofs. Each lane that
-/// catches up has a further one.
+/// The requests that a channel sends at once: the poll, the request ahead of it, and one for late proofs. Each lane that catches up
+/// sends another one.
 const OF_CHANNEL: usize = 3;
 
 /// The files or connections of a sink that all its lanes share.

@@ -10,7 +10,7 @@ use super::text::{text, whole};
 use channel::{grouped, span};
 use operator::Refusal;
 use operator::api::ListConsumers;
-use operator::feed::FeedConsumer;
+use operator::feed::{FeedConsumer, FeedConsumerState};
 
 pub(super) mod set_cursor;
 #[cfg(test)]
@@ -56,11 +56,6 @@ async fn list(daemon: &DaemonConnection) -> Result<Vec<FeedConsumer>, Unlisted> 
     }
 }
 
-/// The lowest cursor with which the consumer can read.
-fn lowest(entry: &FeedConsumer) -> i64 {
-    entry.oldest.map_or(0, |oldest| oldest - 1)
-}
-
 async fn current(request: &PageRequest) -> Markup {
     content(&list(&request.state.daemon).await, request.visitor.read_only, Timestamp::now())
 }
@@ -103,7 +98,7 @@ fn no_feed() -> Markup {
 
 /// The consumers whose next event was deleted, each with the remedy.
 fn deleted(entries: &[FeedConsumer], read_only: bool) -> Markup {
-    let gone: Vec<_> = entries.iter().filter(|entry| entry.gone && entry.has_cursor).collect();
+    let gone: Vec<_> = entries.iter().filter(|entry| entry.state() == FeedConsumerState::Gone).collect();
     html! {
         @if !gone.is_empty() {
             section aria-labelledby="deleted" {
@@ -111,7 +106,7 @@ fn deleted(entries: &[FeedConsumer], read_only: bool) -> Markup {
                 p.sub { "Retention deleted events before these consumers had committed them. The feed answers each request for a lease with 410 until the cursor is set." }
                 ul.reasons {
                     @for entry in gone.iter().take(LISTED) {
-                        @let lowest = lowest(entry);
+                        @let lowest = *entry.possible_cursors().start();
                         li {
                             p { strong { "Consumer " (text(&entry.consumer)) ", channel " (text(&entry.channel)) ": " (positions(entry.through + 1, lowest)) " deleted." } }
                             p { "Read the missing events from another sink, or search for them with " code { "channeld search" } ". Then set the cursor to " (lowest) ": the consumer continues with the oldest event." }
@@ -142,12 +137,12 @@ fn consumers(entries: &[FeedConsumer], read_only: bool, now: Timestamp) -> Marku
     let mut sorted: Vec<_> = entries.iter().collect();
     sorted.sort_by_key(|entry| !entry.gone);
     let rows = sorted.into_iter().take(LISTED).map(|entry| {
-        let (class, state) = state(entry);
+        let state = entry.state();
         let waiting = entry.waiting_since.map(|_| span(entry.age_seconds(now)));
         vec![
             text(&entry.consumer),
             text(&entry.channel),
-            html! { span.pill.(class) { (state) } },
+            html! { span.pill.(class(state)) { (<&str>::from(state)) } },
             html! { (entry.through) },
             html! { (entry.newest) },
             html! { (number(entry.lag)) },
@@ -169,22 +164,13 @@ fn consumers(entries: &[FeedConsumer], read_only: bool, now: Timestamp) -> Marku
     }
 }
 
-/// The class and the name of the consumer's state. `channeld consumers show` uses the same names.
-fn state(entry: &FeedConsumer) -> (&'static str, &'static str) {
-    if !entry.has_cursor {
-        // The consumer stores its position itself, or has not begun.
-        ("aside", "no cursor")
-    } else if entry.gone {
-        ("bad", "gone")
-    } else if entry.through > entry.newest {
-        // The table was restored or created again. The next lease sets the cursor back to the newest position.
-        ("warn", "ahead")
-    } else if entry.lag == 0 {
-        ("good", "ok")
-    } else if entry.leased_until.is_some() {
-        ("good", "leased")
-    } else {
-        ("warn", "waiting")
+/// The class of the consumer's state, for its color.
+fn class(state: FeedConsumerState) -> &'static str {
+    match state {
+        FeedConsumerState::NoCursor => "aside",
+        FeedConsumerState::Gone => "bad",
+        FeedConsumerState::Ahead | FeedConsumerState::Waiting => "warn",
+        FeedConsumerState::Ok | FeedConsumerState::Leased => "good",
     }
 }
 

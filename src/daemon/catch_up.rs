@@ -1,7 +1,7 @@
 //! `channeld run --until-caught-up`: waits until every sink has every event that the service had at the start.
 //!
 //! A running replay does not keep a channel from being caught up: it delivers events that the sinks had already received.
-//! Only those of its events that are pending are waited for.
+//! Only its pending events must be settled.
 //!
 //! # Cancellation
 //!

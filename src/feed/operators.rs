@@ -5,6 +5,7 @@
 //! * **Bounded queries.** The table is read at an interval, after a reload, and once for all requests of operators that wait.
 //! * **Clients are not delayed.** Requests of clients do not wait for this task, even if the table does not answer.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use operator::Refusal;
 use operator::feed::{ConsumerRequest, FeedConsumer, FeedHandle};
 
 use crate::settings::{Consumer, FeedChannel};
-use crate::state::{Served, TABLE_TIMEOUT, lowest};
+use crate::state::{Served, TABLE_TIMEOUT};
 use crate::table::{ChannelPosition, ConsumerState, FeedError};
 
 /// The interval at which the consumers are read.
@@ -77,12 +78,13 @@ async fn read(served: &Served) -> Result<Vec<FeedConsumer>, String> {
     };
     let read = timeout(TABLE_TIMEOUT, read).await.map_err(|_| late())?;
     let (cursors, positions) = read.map_err(|error| Chain(&error).to_string())?;
+    let cursors: HashMap<_, _> = cursors.iter().map(|known| ((&*known.consumer, known.channel), known)).collect();
+    let positions: HashMap<_, _> = positions.iter().map(|known| (known.channel, known)).collect();
     let mut consumers = Vec::new();
     for consumer in &settings.consumers {
         for channel in consumer.channels.iter().filter_map(|name| settings.channel(name)) {
-            let cursor = cursors.iter().find(|known| known.consumer == *consumer.name && known.channel == channel.id);
-            let position = positions.iter().find(|known| known.channel == channel.id);
-            consumers.push(state_of(consumer, channel, cursor, position));
+            let cursor = cursors.get(&(&*consumer.name, channel.id)).copied();
+            consumers.push(state_of(consumer, channel, cursor, positions.get(&channel.id).copied()));
         }
     }
     Ok(consumers)
@@ -96,10 +98,9 @@ fn state_of(
     known: Option<&ChannelPosition>,
 ) -> FeedConsumer {
     let position = known.map(|known| known.position).unwrap_or_default();
-    let before_oldest = lowest(position.oldest, position.newest) - 1;
     let (through, waiting_since) = match cursor {
         Some(cursor) => (cursor.through, cursor.waiting_since),
-        None => (before_oldest, known.and_then(|known| known.oldest_since)),
+        None => (position.before_oldest(), known.and_then(|known| known.oldest_since)),
     };
     // A cursor above the newest position is from before the table was restored. The next delivery moves it back.
     let lag = position.newest.saturating_sub(through).max(0);

@@ -117,10 +117,10 @@ impl FeedState {
         Ok(Page { events: page.events, memory })
     }
 
-    /// Returns the position after which a client reads that does not give a position: all events are newer.
+    /// Returns the position after which a client reads that gives no position.
     pub(crate) async fn before_oldest(&self, channel: &FeedChannel) -> Result<i64, Problem> {
         let position = self.of_table(self.served().table.newest(channel.id)).await?;
-        Ok(lowest(position.oldest, position.newest) - 1)
+        Ok(position.before_oldest())
     }
 
     /// Waits for events after the position. Returns without events at the deadline, and when the daemon stops. Fails if the client
@@ -215,11 +215,6 @@ pub(crate) struct Page {
     pub(crate) memory: ReservedMemory,
 }
 
-/// The lowest position that can be read, now or later.
-pub(crate) fn lowest(oldest: Option<i64>, newest: i64) -> i64 {
-    oldest.unwrap_or(newest.saturating_add(1))
-}
-
 /// Refuses a position whose next event was deleted, and a position that no event has had. The latter means that the table was
 /// restored from a backup or created again: the client would miss the events up to its position. While a table is restored, it has
 /// no positions at all, so the client tries again.
@@ -227,13 +222,13 @@ fn check_position(after: i64, page: &FeedPage) -> Result<(), Problem> {
     if let Some(oldest) = page.gone {
         return Err(Problem::gone(oldest));
     }
-    if after > page.newest && page.newest == 0 {
+    let newest = page.position.newest;
+    if after > newest && newest == 0 {
         return Err(Problem::busy(
             "the table has no events of the channel at the moment, for example because it is being restored: try again",
         ));
     }
-    if after > page.newest {
-        let newest = page.newest;
+    if after > newest {
         return Err(Problem::invalid(format!(
             "the position {after} does not exist: the newest position of the channel is {newest}. If the client has received {after} from this feed, the table was restored from a backup or created again"
         )));

@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use crate::Refusal;
 use net::tasks::lock;
 
-pub use crate::report::feed::{FeedConsumer, FeedStatus};
+pub use crate::report::feed::{FeedConsumer, FeedConsumerState, FeedStatus};
 pub use telemetry::metrics::{FeedCall, FeedMetrics};
 
 /// How many requests of operators can wait for the feed.

@@ -82,36 +82,34 @@ impl FeedPosition {
     pub(crate) fn of(oldest: Option<i64>, newest: i64) -> Self {
         Self { oldest: (newest > 0).then(|| oldest.unwrap_or(newest + 1)), newest }
     }
+
+    /// The position after which a reader receives all events that remain.
+    pub fn before_oldest(&self) -> i64 {
+        self.oldest.map_or(0, |oldest| oldest - 1)
+    }
 }
 
 /// The events of a channel directly after a position, in order. Between two events of a page, no event was deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeedPage {
-    /// The events. Empty if there is none after the position.
+    /// The events. Empty if the channel has no later event, or if `gone` is set.
     pub events: Vec<FeedEvent>,
     /// If the event directly after the position was deleted: the position of the first event that remains after it. The page then
     /// has no events.
     pub gone: Option<i64>,
-    /// The same as in [`FeedPosition`], at the time of the page.
-    pub oldest: Option<i64>,
-    /// The same as in [`FeedPosition`], at the time of the page.
-    pub newest: i64,
+    /// The positions of the channel at the time of the page.
+    pub position: FeedPosition,
 }
 
 impl FeedPage {
     /// Makes a page of the first rows after the position `after`. The page ends where a row was deleted.
-    pub fn of(after: i64, mut events: Vec<FeedEvent>, FeedPosition { oldest, newest }: FeedPosition) -> Self {
+    pub fn of(after: i64, mut events: Vec<FeedEvent>, position: FeedPosition) -> Self {
         let dense = events.iter().zip(after.saturating_add(1)..).take_while(|(event, next)| event.position == *next);
         let dense = dense.count();
-        let next = events.first().map_or(newest + 1, |first| first.position);
+        let next = events.first().map_or(position.newest + 1, |first| first.position);
         events.truncate(dense);
-        let gone = (dense == 0 && after < newest).then_some(next);
-        Self { events, gone, oldest, newest }
-    }
-
-    /// The positions of the channel at the time of the page.
-    pub fn position(&self) -> FeedPosition {
-        FeedPosition { oldest: self.oldest, newest: self.newest }
+        let gone = (dense == 0 && after < position.newest).then_some(next);
+        Self { events, gone, position }
     }
 }
 
@@ -136,7 +134,7 @@ pub enum Leased {
         /// The events after the cursor. Never empty.
         events: Vec<FeedEvent>,
     },
-    /// There is no event after the cursor.
+    /// The channel has no event after the cursor.
     Nothing,
     /// Another lease of this consumer and channel is valid.
     Held,
@@ -169,7 +167,7 @@ pub struct ConsumerState {
     pub through: i64,
     /// The end of the lease. `None` if no lease is valid.
     pub leased_until: Option<Timestamp>,
-    /// When the first row after the cursor was delivered. `None` if there is no row.
+    /// When the first row after the cursor was delivered. `None` without such a row.
     pub waiting_since: Option<Timestamp>,
     /// Whether the event directly after the cursor was deleted.
     pub is_gone: bool,
@@ -182,7 +180,7 @@ pub struct ChannelPosition {
     pub channel: Uuid,
     /// Its positions.
     pub position: FeedPosition,
-    /// When the oldest row was delivered. `None` if there is no row.
+    /// When the oldest row was delivered. `None` without such a row.
     pub oldest_since: Option<Timestamp>,
 }
 

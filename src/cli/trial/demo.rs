@@ -66,7 +66,7 @@ const SCREEN: &str = "screen";
 /// The name of the sink for the table that the feed and the console read.
 const TABLE: &str = "table";
 
-/// The longest path of the feed's socket, in bytes. Without a shorter directory for temporary files, there is no feed.
+/// The longest path of the feed's socket, in bytes. If the directory for temporary files is too long, the demonstration has no feed.
 const MAX_SOCKET_PATH: usize = 100;
 
 const BETWEEN_EVENTS: Duration = Duration::from_millis(400);
@@ -204,7 +204,7 @@ async fn show_rejected(handle: &Handle, screen: &ScreenSink) {
     }
 }
 
-/// The socket of the feed. `None` if there is no feed.
+/// The socket of the feed. `None` without a feed.
 fn feed_socket(directory: &Path) -> Option<PathBuf> {
     let socket = directory.join("feed.sock");
     (is_built_in("sqlite") && socket.as_os_str().len() <= MAX_SOCKET_PATH).then_some(socket)

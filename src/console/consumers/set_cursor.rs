@@ -1,12 +1,10 @@
 //! Sets the cursor of a consumer: asks for the new cursor, describes the effect, and sends the change to the daemon.
 
-use std::ops::RangeInclusive;
-
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::{Unlisted, address, list, lowest, number, positions};
+use super::{Unlisted, address, list, number, positions};
 use crate::access::guard::READ_ONLY;
 use crate::change::{Confirmation, finished};
 use crate::page::{PageRequest, member, time};
@@ -66,14 +64,9 @@ async fn find(state: &State, consumer: &str, channel: &str) -> Result<FeedConsum
     found.ok_or_else(|| (StatusCode::NOT_FOUND, format!("The feed has no consumer {consumer} in channel {channel}.")))
 }
 
-/// The cursors with which the consumer can read.
-fn range(entry: &FeedConsumer) -> RangeInclusive<i64> {
-    lowest(entry)..=entry.newest
-}
-
 /// Reads a cursor that was typed. The error says which cursors are possible.
 fn cursor(entry: &FeedConsumer, typed: &str) -> Result<i64, String> {
-    let (typed, range) = (typed.trim(), range(entry));
+    let (typed, range) = (typed.trim(), entry.possible_cursors());
     if let Some(cursor) = typed.parse().ok().filter(|cursor| range.contains(cursor)) {
         return Ok(cursor);
     }
@@ -87,7 +80,7 @@ fn cursor(entry: &FeedConsumer, typed: &str) -> Result<i64, String> {
 
 /// Asks for the new cursor.
 fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Markup {
-    let range = range(entry);
+    let range = entry.possible_cursors();
     html! {
         div.confirm {
             h1 { "Set the cursor" }

@@ -164,8 +164,7 @@ impl MemoryTable {
 impl FeedTable for MemoryTable {
     async fn newest(&self, channel: Uuid) -> Result<FeedPosition, FeedError> {
         self.newest_queries.fetch_add(1, Ordering::Relaxed);
-        let FeedPage { oldest, newest, .. } = self.read(channel, 0, 0, 0);
-        Ok(FeedPosition { oldest, newest })
+        Ok(self.read(channel, 0, 0, 0).position)
     }
 
     async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
@@ -240,14 +239,14 @@ impl FeedTable for MemoryTable {
         let channels: Vec<_> = lock(&self.rows).keys().copied().collect();
         let position = |channel| ChannelPosition {
             channel,
-            position: self.read(channel, 0, 0, 0).position(),
+            position: self.read(channel, 0, 0, 0).position,
             oldest_since: self.delivered_after(channel, 0),
         };
         Ok(channels.into_iter().map(position).collect())
     }
 
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
-        let newest = self.read(channel, 0, 0, 0).newest;
+        let newest = self.read(channel, 0, 0, 0).position.newest;
         if through > newest {
             return Err(FeedError::TooHigh { through, newest });
         }

@@ -62,11 +62,11 @@ impl SetConsumerCursor {
                 "consumer {consumer} does not read channel {channel}; its channels are: {channels}"
             )));
         };
-        let lowest = known.oldest.map_or(known.newest, |oldest| oldest - 1);
-        let highest = known.newest;
-        if (lowest..=highest).contains(through) {
+        let possible = known.possible_cursors();
+        if possible.contains(through) {
             return Ok(known);
         }
+        let (lowest, highest) = possible.into_inner();
         Err(Refusal::Usage(format!(
             "the position must be between {lowest} (before the oldest event) and {highest} (the newest event) in channel {channel}"
         )))

@@ -1,7 +1,10 @@
 //! The feed in the status.
 
+use std::ops::RangeInclusive;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// The feed of a daemon.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -48,7 +51,43 @@ pub struct FeedConsumer {
     pub gone: bool,
 }
 
+/// The state of a consumer in one channel: the first of these that applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum FeedConsumerState {
+    /// The consumer stores its position itself, or has not begun.
+    #[strum(serialize = "no cursor")]
+    NoCursor,
+    /// Its next event was deleted.
+    Gone,
+    /// Its cursor is above the newest position: the table was restored or created again. The next delivery moves the cursor back.
+    Ahead,
+    /// It has committed all events.
+    Ok,
+    /// It has a lease.
+    Leased,
+    /// It has not committed all events, and has no lease.
+    Waiting,
+}
+
 impl FeedConsumer {
+    /// The state.
+    pub fn state(&self) -> FeedConsumerState {
+        match self {
+            Self { has_cursor: false, .. } => FeedConsumerState::NoCursor,
+            Self { gone: true, .. } => FeedConsumerState::Gone,
+            Self { through, newest, .. } if through > newest => FeedConsumerState::Ahead,
+            Self { lag: 0, .. } => FeedConsumerState::Ok,
+            Self { leased_until: Some(_), .. } => FeedConsumerState::Leased,
+            _ => FeedConsumerState::Waiting,
+        }
+    }
+
+    /// The cursors whose next event can be read, now or later.
+    pub fn possible_cursors(&self) -> RangeInclusive<i64> {
+        self.oldest.map_or(0, |oldest| oldest - 1)..=self.newest
+    }
+
     /// How long the oldest event that the consumer has not committed has been waiting, in seconds. 0 if the lag is 0.
     pub fn age_seconds(&self, now: Timestamp) -> u64 {
         let since = self.waiting_since.map_or(0, |since| now.as_second() - since.as_second());

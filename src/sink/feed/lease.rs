@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{FeedEvent, FeedPage, Leased};
+use super::{FeedError, FeedEvent, FeedTable, Leased};
 use crate::SinkError;
 
 /// How often a request starts again because another request changed the cursor in between. Each time, the other request has
@@ -39,9 +39,7 @@ pub(crate) struct NewLease {
 
 /// The statements of a database that leases need.
 #[async_trait]
-pub(crate) trait LeaseStore: Sync {
-    async fn events(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, SinkError>;
-
+pub(crate) trait LeaseStore: FeedTable {
     async fn cursor(&self, of: ConsumerRef<'_>) -> Result<Option<Cursor>, SinkError>;
 
     /// Takes a lease with one statement, unless another lease is valid or the cursor has moved. A consumer without a cursor
@@ -55,15 +53,15 @@ pub(crate) async fn lease(
     limit: usize,
     max_bytes: usize,
     valid: Duration,
-) -> Result<Leased, SinkError> {
+) -> Result<Leased, FeedError> {
     for _ in 0..ATTEMPTS {
         let cursor = store.cursor(of).await?;
         if cursor.is_some_and(|cursor| cursor.is_leased) {
             return Ok(Leased::Held);
         }
         let after = cursor.map_or(0, |cursor| cursor.through);
-        let mut page = store.events(of.channel, after, limit, max_bytes).await?;
-        if after > page.newest {
+        let mut page = store.page(of.channel, after, limit, max_bytes).await?;
+        if after > page.position.newest {
             // The table is being restored, or was restored from a backup. The next delivery moves the cursor back, so that the
             // consumer receives all events that get positions again.
             return Ok(Leased::Nothing);
@@ -73,7 +71,7 @@ pub(crate) async fn lease(
                 return Ok(Leased::Gone { oldest });
             }
             // A consumer without a cursor begins with the oldest event.
-            page = store.events(of.channel, oldest - 1, limit, max_bytes).await?;
+            page = store.page(of.channel, oldest - 1, limit, max_bytes).await?;
         }
         let Some(new) = new_lease(&page.events, cursor, valid) else { return Ok(Leased::Nothing) };
         if store.take(of, &new).await? {
@@ -83,7 +81,19 @@ pub(crate) async fn lease(
     Ok(Leased::Held)
 }
 
-/// The lease of these events. `None` if there are no events.
+/// Returns the cursor that an operator sets, at least 0.
+///
+/// # Errors
+/// [`FeedError::TooHigh`], or the error of the table.
+pub(crate) async fn checked_cursor(table: &impl FeedTable, channel: Uuid, through: i64) -> Result<i64, FeedError> {
+    let newest = table.newest(channel).await?.newest;
+    if through > newest {
+        return Err(FeedError::TooHigh { through, newest });
+    }
+    Ok(through.max(0))
+}
+
+/// The lease of these events. `None` without events.
 fn new_lease(events: &[FeedEvent], cursor: Option<Cursor>, valid: Duration) -> Option<NewLease> {
     let (first, last) = (events.first()?, events.last()?);
     let after = cursor.map_or(first.position - 1, |cursor| cursor.through);

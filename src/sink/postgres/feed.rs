@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::cells::Parameter;
 use super::pool::Pool;
 use crate::SinkError;
-use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, is_within, lease};
+use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, checked_cursor, is_within, lease};
 use crate::feed::{
     ChannelPosition, Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased,
 };
@@ -104,28 +104,6 @@ impl FeedTables {
 
 #[async_trait]
 impl LeaseStore for PostgresFeed {
-    async fn events(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, SinkError> {
-        let [limit, bytes] = [limit, max_bytes].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
-        let parameters: [Parameter<'_>; 4] = [
-            (&channel as _, Type::UUID),
-            (&after as _, Type::INT8),
-            (&limit as _, Type::INT8),
-            (&bytes as _, Type::INT8),
-        ];
-        let rows = self.query(&self.tables.statements.page, &parameters).await?;
-        let known = rows.first().map_or_else(FeedPosition::default, position);
-        let (mut events, mut bytes) = (Vec::new(), 0);
-        for row in &rows {
-            let Some(position) = row.get(2) else { break };
-            let record: &str = row.get(3);
-            if !is_within(&events, &mut bytes, record, max_bytes) {
-                break;
-            }
-            events.push(FeedEvent { position, record: record.into() });
-        }
-        Ok(FeedPage::of(after, events, known))
-    }
-
     async fn cursor(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>) -> Result<Option<Cursor>, SinkError> {
         let parameters: [Parameter<'_>; 2] = [(&consumer as _, Type::TEXT), (&channel as _, Type::UUID)];
         let rows = self.query(&self.tables.statements.cursor, &parameters).await?;
@@ -155,7 +133,25 @@ impl FeedTable for PostgresFeed {
     }
 
     async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
-        Ok(self.events(channel, after, limit, max_bytes).await?)
+        let [limit, bytes] = [limit, max_bytes].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+        let parameters: [Parameter<'_>; 4] = [
+            (&channel as _, Type::UUID),
+            (&after as _, Type::INT8),
+            (&limit as _, Type::INT8),
+            (&bytes as _, Type::INT8),
+        ];
+        let rows = self.query(&self.tables.statements.page, &parameters).await?;
+        let known = rows.first().map_or_else(FeedPosition::default, position);
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        for row in &rows {
+            let Some(position) = row.get(2) else { break };
+            let record: &str = row.get(3);
+            if !is_within(&events, &mut bytes, record, max_bytes) {
+                break;
+            }
+            events.push(FeedEvent { position, record: record.into() });
+        }
+        Ok(FeedPage::of(after, events, known))
     }
 
     async fn lease(
@@ -166,7 +162,7 @@ impl FeedTable for PostgresFeed {
         max_bytes: usize,
         valid: Duration,
     ) -> Result<Leased, FeedError> {
-        Ok(lease(self, ConsumerRef { consumer, channel }, limit, max_bytes, valid).await?)
+        lease(self, ConsumerRef { consumer, channel }, limit, max_bytes, valid).await
     }
 
     async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError> {
@@ -209,11 +205,7 @@ impl FeedTable for PostgresFeed {
     }
 
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
-        let newest = FeedTable::newest(self, channel).await?.newest;
-        if through > newest {
-            return Err(FeedError::TooHigh { through, newest });
-        }
-        let through = through.max(0);
+        let through = checked_cursor(self, channel, through).await?;
         let parameters: [Parameter<'_>; 3] =
             [(&consumer as _, Type::TEXT), (&channel as _, Type::UUID), (&through as _, Type::INT8)];
         self.query(&self.tables.statements.set, &parameters).await?;

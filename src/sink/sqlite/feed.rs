@@ -18,7 +18,7 @@ use super::database::BUSY;
 use super::error::{SqliteError, opening};
 use super::schema::columns;
 use super::{SqliteSettings, Writing, files};
-use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, lease};
+use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, checked_cursor, lease};
 use crate::feed::{ChannelPosition, Committed, ConsumerState, FeedError, FeedPage, FeedPosition, FeedTable, Leased};
 use crate::system::{Identity, identity_at};
 use crate::table::positions::{POSITION, consumers};
@@ -157,11 +157,6 @@ impl SqliteFeed {
 
 #[async_trait]
 impl LeaseStore for SqliteFeed {
-    async fn events(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, SinkError> {
-        let channel = channel.to_string();
-        self.read(move |statements, connection| statements.page(connection, &channel, after, limit, max_bytes)).await
-    }
-
     async fn cursor(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>) -> Result<Option<Cursor>, SinkError> {
         let of = [consumer.to_owned(), channel.to_string()];
         let cursor = |row: &Row<'_>| Ok(Cursor { through: row.get(0)?, is_leased: row.get(1)? });
@@ -190,7 +185,10 @@ impl FeedTable for SqliteFeed {
     }
 
     async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
-        Ok(self.events(channel, after, limit, max_bytes).await?)
+        let channel = channel.to_string();
+        let page =
+            self.read(move |statements, connection| statements.page(connection, &channel, after, limit, max_bytes));
+        Ok(page.await?)
     }
 
     async fn lease(
@@ -201,7 +199,7 @@ impl FeedTable for SqliteFeed {
         max_bytes: usize,
         valid: Duration,
     ) -> Result<Leased, FeedError> {
-        Ok(lease(self, ConsumerRef { consumer, channel }, limit, max_bytes, valid).await?)
+        lease(self, ConsumerRef { consumer, channel }, limit, max_bytes, valid).await
     }
 
     async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError> {
@@ -240,13 +238,10 @@ impl FeedTable for SqliteFeed {
     }
 
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
-        let newest = FeedTable::newest(self, channel).await?.newest;
-        if through > newest {
-            return Err(FeedError::TooHigh { through, newest });
-        }
+        let through = checked_cursor(self, channel, through).await?;
         let (consumer, channel) = (consumer.to_owned(), channel.to_string());
         let set = self.write(move |statements, connection| {
-            connection.execute(&statements.set, params![consumer, channel, through.max(0)]).map(drop)
+            connection.execute(&statements.set, params![consumer, channel, through]).map(drop)
         });
         Ok(set.await?)
     }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::cli::terminal::{BAD, Cell, GOOD, PASSING, Table};
 use crate::cli::verdict_line::printable;
 use channel::{counted, span};
-use operator::feed::{FeedConsumer, FeedStatus};
+use operator::feed::{FeedConsumer, FeedConsumerState, FeedStatus};
 
 /// The line about the feed itself.
 pub(super) fn line(feed: &FeedStatus, now: Timestamp) -> String {
@@ -28,18 +28,16 @@ pub(crate) fn consumers(consumers: &[FeedConsumer], now: Timestamp) -> Table {
     let quantities = ["CURSOR", "NEWEST", "LAG", "OLDEST"].map(|text| Cell::quantity(Some(text)));
     let mut rows = vec![(heading.into_iter().chain(quantities).collect(), String::new())];
     for consumer in consumers {
-        let (style, state) = match consumer {
-            FeedConsumer { has_cursor: false, .. } => (PASSING, "no cursor"),
-            FeedConsumer { gone: true, .. } => (BAD, "gone"),
-            FeedConsumer { through, newest, .. } if through > newest => (PASSING, "ahead"),
-            FeedConsumer { lag: 0, .. } => (GOOD, "ok"),
-            FeedConsumer { leased_until: Some(_), .. } => (GOOD, "leased"),
-            _ => (PASSING, "waiting"),
+        let state = consumer.state();
+        let style = match state {
+            FeedConsumerState::Gone => BAD,
+            FeedConsumerState::Ok | FeedConsumerState::Leased => GOOD,
+            FeedConsumerState::NoCursor | FeedConsumerState::Ahead | FeedConsumerState::Waiting => PASSING,
         };
         let cells = vec![
             Cell::text(printable(&consumer.consumer)),
             Cell::text(printable(&consumer.channel)),
-            Cell::new(style, state),
+            Cell::new(style, <&str>::from(state)),
             Cell::quantity(Some(consumer.through)),
             Cell::quantity(Some(consumer.newest)),
             Cell::quantity(Some(consumer.lag)),
@@ -54,7 +52,7 @@ fn detail(consumer: &FeedConsumer) -> String {
     let gone = consumer.oldest.filter(|_| consumer.gone);
     let gone = gone.map(|oldest| format!("the next events were deleted; the oldest event has position {oldest}"));
     let ahead = (consumer.through > consumer.newest)
-        .then(|| "the table was restored or created again; the next lease sets the cursor back".to_owned());
+        .then(|| "the table was restored or created again; the next delivery moves the cursor back".to_owned());
     let leased = consumer.leased_until.map(|until| format!("leased until {until:.0}"));
     gone.into_iter().chain(ahead).chain(leased).collect::<Vec<_>>().join("; ")
 }

@@ -33,7 +33,7 @@ use api::Filter;
 use channel::counted;
 use operator::{search_rules, verifier_of};
 use proof::event::Offset;
-use proof::verify::Verifier;
+use proof::verify::{ReasonKind, Verifier};
 use record::{ChannelRef, Record};
 
 use address::FeedAddress;
@@ -42,9 +42,6 @@ use received::ReceivedEvent;
 
 /// The largest number of channels that are watched. Each one uses one of the consumer's simultaneous requests.
 const MAX_CHANNELS: usize = 64;
-
-/// The reason for an event without enough signatures of the configured signers.
-const TOO_FEW_SIGNATURES: &str = "too-few-signatures";
 
 /// The wait before a request is retried.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
@@ -120,7 +117,7 @@ async fn print_all(
 
 /// Whether the configured signers are probably wrong: none of the events is verified, and some have too few signatures.
 fn lack_signers(events: &[ReceivedEvent]) -> bool {
-    let has_too_few = |event: &ReceivedEvent| event.reason == Some(TOO_FEW_SIGNATURES);
+    let has_too_few = |event: &ReceivedEvent| event.reason == Some(ReasonKind::TooFewSignatures.into());
     let is_verified = |event: &ReceivedEvent| event.record.as_ref().is_some_and(Record::is_verified);
     events.iter().any(has_too_few) && !events.iter().any(is_verified)
 }

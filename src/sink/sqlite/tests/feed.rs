@@ -154,7 +154,7 @@ async fn a_page_has_the_records_in_order_and_is_bounded() {
     assert!(changes.has_changed().unwrap(), "a delivery wakes readers");
     let page = async |after, limit, bytes| feed.page(channel(1).id.0, after, limit, bytes).await.unwrap();
     let whole = page(0, 10, usize::MAX).await;
-    assert_eq!((whole.oldest, whole.newest), (Some(1), 4));
+    assert_eq!(whole.position, FeedPosition { oldest: Some(1), newest: 4 });
     let expected: Vec<_> = messages.iter().map(|message| std::str::from_utf8(message.body()).unwrap()).collect();
     assert_eq!(whole.events.iter().map(|event| &*event.record).collect::<Vec<_>>(), expected);
     let bytes = expected[2].len() + expected[3].len();
@@ -389,7 +389,7 @@ async fn a_channel_is_not_empty_while_its_database_cannot_be_read() {
     assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 3);
     drop(sink);
 
-    // A backup from before there was a feed.
+    // A backup that a version without a feed has written.
     place.reader().execute_batch("drop table order_consumers").unwrap();
     let sink = place.sink();
     let reader = feed(&sink);

@@ -82,7 +82,7 @@ async fn a_table_of_an_older_version_is_migrated_in_place() {
     assert_eq!(
         place.numbers("select count(*) from pragma_index_list('order') where \"unique\""),
         [2],
-        "with that of positions"
+        "the second index is for positions"
     );
     assert_eq!(place.numbers("select position from \"order\" order by id"), [1, 2, 3, 4, 5]);
     place.assert_sound();

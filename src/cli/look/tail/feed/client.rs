@@ -67,7 +67,7 @@ pub(super) enum FeedFailure {
     Unavailable(String),
     /// The events directly after the position were deleted.
     Gone { oldest: i64 },
-    /// The same request cannot succeed. The text says what to do.
+    /// The same request cannot succeed. The text contains the remedy.
     Refused(String),
 }
 
@@ -119,7 +119,7 @@ impl FeedClient {
         Ok(list.channels)
     }
 
-    /// The events of a channel after a position. Waits a while until there is one.
+    /// The events of a channel after a position. Waits a while for the first of them.
     pub(super) async fn events(&self, channel: &str, after: i64) -> Result<Vec<Box<RawValue>>, FeedFailure> {
         let mut url = self.address.url(&["channels", channel, "events"]);
         url.set_query(Some(&format!("after={after}&wait={}s", WAIT.as_secs())));
@@ -188,7 +188,7 @@ impl FeedClient {
         self.explained(status, channel, &problem)
     }
 
-    /// Groups a problem by the next action, and says what to do.
+    /// Groups a problem by the next action, and describes the remedy.
     fn explained(&self, status: StatusCode, channel: Option<&str>, problem: &Problem) -> FeedFailure {
         let (feed, code, detail) = (&self.address, status.as_u16(), printable(&problem.detail));
         let channel = printable(channel.unwrap_or_default());

@@ -145,7 +145,7 @@ fn signers_are_lacking_if_no_event_is_verified_and_some_have_too_few_signatures(
     };
     let verified = || received(&recorded().event);
     let malformed = || received(&json!({}));
-    let too_few = || ReceivedEvent { reason: Some(TOO_FEW_SIGNATURES), ..malformed() };
+    let too_few = || ReceivedEvent { reason: Some(ReasonKind::TooFewSignatures.into()), ..malformed() };
     assert!(lack_signers(&[malformed(), too_few()]));
     assert!(!lack_signers(&[verified(), too_few()]));
     assert!(!lack_signers(&[malformed()]));
