@@ -269,7 +269,7 @@ pub struct ReplayEvents {
 }
 
 // Pauses or resumes a channel, or one of its sinks. The answer says whether the request changed anything.
-#[derive(Debug, Serialize, Deserialize, Args)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
 pub struct SetPaused {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,

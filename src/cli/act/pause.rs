@@ -40,10 +40,14 @@ pub(crate) async fn run(what: SetPaused, cx: &mut Context<'_>) -> Result<Exit, C
     // A state that is not shared has only one daemon, and only a running daemon can be paused.
     let is_shared = operator.config.state.database.is_some();
     let changed = if is_shared { operator.ask(&what).await? } else { operator.ask_daemon(&what).await? };
-    let SetPaused { channel, sink, paused, until } = what;
-    let sink = sink.map(|sink| format!(" sink {sink}")).unwrap_or_default();
+    cx.say(outcome(&what, changed))
+}
+
+/// The effect of the request as text.
+pub(crate) fn outcome(SetPaused { channel, sink, paused, until }: &SetPaused, changed: bool) -> String {
+    let sink = sink.as_ref().map(|sink| format!(" sink {sink}")).unwrap_or_default();
     let already = if changed { "" } else { " already" };
-    let now = if paused { "paused" } else { "resumed" };
+    let now = if *paused { "paused" } else { "resumed" };
     let until = until.map(|until| format!(" until {until:.0}")).unwrap_or_default();
-    cx.say(format!("{channel}{sink}:{already} {now}{until}"))
+    format!("{channel}{sink}:{already} {now}{until}")
 }

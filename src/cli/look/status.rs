@@ -32,9 +32,10 @@ pub(crate) struct Args {
     /// Update the status at this interval in seconds, 2 by default: as a screen on a terminal, otherwise as text
     ///
     /// The top of the screen always shows the overall status, and channels with problems come first. Keys: arrows,
-    /// space, j and k move. Enter opens a channel with its sinks, complete errors and signers. Esc returns. s changes
-    /// the order. f changes which channels are shown. / searches names. r shows every reason. q or Ctrl-C ends the
-    /// screen. Ctrl-Z suspends it, and `fg` in the shell continues it.
+    /// space, j and k move. Enter opens a channel with its sinks, complete errors, signers and last hour. Esc returns.
+    /// p pauses or resumes a channel or sink after a confirmation. s changes the order. f changes which channels are
+    /// shown. / searches names. r shows every reason. ? explains the keys and the columns. q or Ctrl-C ends the screen.
+    /// Ctrl-Z suspends it, and `fg` in the shell continues it.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..))]
     watch: Option<u16>,

@@ -200,7 +200,7 @@ pub(super) fn cause(report: &Report, channel: &ChannelStatus, now: Timestamp) ->
 
 /// The problem of a sink. If the sink has no problem but has fallen behind and reads alone, the detail of this reading.
 /// Otherwise empty.
-fn trouble(lane: &LaneStatus, now: Timestamp) -> String {
+pub(super) fn trouble(lane: &LaneStatus, now: Timestamp) -> String {
     match (&lane.error, &lane.reading) {
         (Some(error), _) => problem(error, now),
         (None, Some(reading)) => activity(reading, now).1,

@@ -6,16 +6,20 @@ use std::sync::Arc;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use strum::VariantArray;
 
-use channel::{ChannelStatus, Level};
+use super::pause::Question;
+use channel::{ChannelStatus, Level, Sample};
+use operator::api::SetPaused;
 use operator::{Report, SignerNames};
 
 /// Maximum length of the name filter, in characters.
 const LONGEST_NAME: usize = 40;
 
 /// The next action of the caller after a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KeyAction {
     GoOn,
+    /// Send this request, which the operator has confirmed.
+    Send(SetPaused),
     Suspend,
     End,
 }
@@ -48,6 +52,7 @@ pub(super) enum ScreenPage {
     List,
     Channel(Arc<str>),
     Reasons,
+    Help,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +68,12 @@ pub(super) struct Model {
     /// The name filter: only channels whose names contain this text are shown.
     pub(super) name: String,
     pub(super) is_typing: bool,
+    /// The open question whether to pause or resume something. The next key answers it.
+    pub(super) question: Option<Question>,
+    /// The result of the last request. The next key removes it.
+    pub(super) notice: Option<String>,
+    /// The channel whose last hour was requested, and the samples of this hour.
+    pub(super) hour: Option<(Arc<str>, Vec<Sample>)>,
     pub(super) page: ScreenPage,
     pub(super) selected: usize,
     /// The channel that a key has selected. It stays selected when a new report changes the order of the rows.
@@ -88,16 +99,18 @@ impl Model {
 
     pub(super) fn key(&mut self, key: KeyEvent) -> KeyAction {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        self.notice = None;
         match key.code {
             KeyCode::Char('c') if is_control => return KeyAction::End,
             KeyCode::Char('z') if is_control => return KeyAction::Suspend,
+            code if self.question.is_some() => return self.answer(code),
             _ if self.is_typing => self.typed(key.code),
             KeyCode::Char('q') => return KeyAction::End,
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left | KeyCode::Char('h') => self.back(),
             KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') if self.page == ScreenPage::List => self.open(),
-            KeyCode::Char('r') => {
-                self.go(if self.page == ScreenPage::Reasons { ScreenPage::List } else { ScreenPage::Reasons });
-            }
+            KeyCode::Char('r') => self.toggle(ScreenPage::Reasons),
+            KeyCode::Char('?') => self.toggle(ScreenPage::Help),
+            KeyCode::Char('p') => self.question = self.shown_channel().map(Question::about),
             KeyCode::Char('s') if self.page == ScreenPage::List => self.change(|model| model.order = next(model.order)),
             KeyCode::Char('f') if self.page == ScreenPage::List => {
                 self.change(|model| model.filter = next(model.filter));
@@ -119,6 +132,34 @@ impl Model {
         self.report.as_ref()?.channels.get(*self.rows.get(self.selected)?)
     }
 
+    /// The channel of the open page or, in the list, of the selected row.
+    pub(super) fn shown_channel(&self) -> Option<&ChannelStatus> {
+        match &self.page {
+            ScreenPage::List => self.at_selected(),
+            ScreenPage::Channel(name) => self.report.as_ref()?.channels.iter().find(|channel| channel.channel == *name),
+            ScreenPage::Reasons | ScreenPage::Help => None,
+        }
+    }
+
+    /// The last hour of the channel that is shown, once it is known.
+    pub(super) fn trend(&self) -> Option<(&str, &[Sample])> {
+        let (name, samples) = self.hour.as_ref()?;
+        (self.shown_channel()?.channel == *name).then_some((&**name, samples.as_slice()))
+    }
+
+    /// The channel that is shown, if its last hour was not requested yet.
+    pub(super) fn channel_without_hour(&self) -> Option<Arc<str>> {
+        let channel = &self.shown_channel()?.channel;
+        self.trend().is_none().then(|| channel.clone())
+    }
+
+    /// Whether the shown channels fit on the screen together with their sinks.
+    pub(super) fn sinks_fit(&self) -> bool {
+        let Some(report) = &self.report else { return false };
+        let lines: usize = self.rows.iter().map(|at| 1 + report.channels[*at].lanes.len()).sum();
+        lines <= self.room
+    }
+
     /// Scrolls so that the selected row is visible, and so that no line of the screen stays empty while rows are hidden
     /// above or below the screen.
     pub(super) fn keep_in_view(&mut self, lines: usize, room: usize) {
@@ -127,6 +168,13 @@ impl Model {
             self.top = self.top.min(self.selected).max((self.selected + 1).saturating_sub(self.room));
         }
         self.top = self.top.min(self.lines.saturating_sub(self.room));
+    }
+
+    /// Answers the open question: a key of the question confirms, and every other key cancels.
+    fn answer(&mut self, code: KeyCode) -> KeyAction {
+        let question = self.question.take();
+        let KeyCode::Char(key) = code else { return KeyAction::GoOn };
+        question.and_then(|question| question.confirmed(key)).map_or(KeyAction::GoOn, KeyAction::Send)
     }
 
     fn typed(&mut self, code: KeyCode) {
@@ -154,6 +202,11 @@ impl Model {
         } else {
             self.go(ScreenPage::List);
         }
+    }
+
+    /// Opens a page, or goes back to the list if the page is open.
+    fn toggle(&mut self, page: ScreenPage) {
+        self.go(if self.page == page { ScreenPage::List } else { page });
     }
 
     fn open(&mut self) {

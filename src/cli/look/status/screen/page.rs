@@ -6,6 +6,7 @@ use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
 use super::navigation::Model;
+use super::trend;
 use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of, replays, unknown};
 use crate::cli::terminal::{self, padded, shortened};
 use crate::cli::verdict_line::printable;
@@ -13,13 +14,13 @@ use channel::{ChannelStatus, LaneStatus, Level, SharedWorkflow, StoredEvents, co
 use operator::{Report, SignerNames};
 
 /// Columns of the label before a fact.
-const LABEL: usize = 12;
+pub(super) const LABEL: usize = 12;
 
 const BAR: usize = 22;
 
 const PLAIN: Style = Style::new();
 const RED: Style = Style::new().red();
-const HEADING: Style = Style::new().bold().underlined();
+pub(super) const HEADING: Style = Style::new().bold().underlined();
 
 pub(super) fn colour(level: Level) -> Style {
     match level {
@@ -49,6 +50,7 @@ pub(super) fn of_channel(model: &Model, name: &str, width: usize, now: Timestamp
     };
     let mut lines = title(channel, report, width, now);
     lines.extend(facts(channel, width, now));
+    lines.extend(hour(model, width));
     lines.push(Line::default());
     lines.extend(sinks(channel, width, now));
     lines.push(Line::default());
@@ -118,6 +120,15 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     lines
 }
 
+/// The last hour of the channel.
+fn hour(model: &Model, width: usize) -> Vec<Line<'static>> {
+    let samples = model.trend().map_or(&[][..], |(_, samples)| samples);
+    let lines = trend::lines(samples, width);
+    let period = trend::period(samples).filter(|_| !lines.is_empty());
+    let heading = period.map(|period| Line::from(shortened(&format!("{period}:"), width)).dim());
+    heading.into_iter().chain(lines).collect()
+}
+
 fn sinks(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let names = channel.lanes.iter().map(|lane| lane.sink.width()).max().unwrap_or(0).clamp(4, 24);
     let heading = format!(
@@ -177,7 +188,7 @@ fn signers(channel: &ChannelStatus, names: &SignerNames, width: usize, now: Time
 }
 
 /// Wraps a text in a column to the right of the text `first`. A word that is longer than a line is broken.
-fn wrapped(first: &str, text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
+pub(super) fn wrapped(first: &str, text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     let indent = first.width();
     let begin = |number: usize| if number == 0 { first.to_owned() } else { " ".repeat(indent) };
     let line = |(number, text)| Line::from(vec![Span::raw(begin(number)), Span::styled(text, style)]);
