@@ -169,7 +169,7 @@ fn class(state: FeedConsumerState) -> &'static str {
     match state {
         FeedConsumerState::NoCursor => "aside",
         FeedConsumerState::Gone => "bad",
-        FeedConsumerState::Ahead | FeedConsumerState::Waiting => "warn",
+        FeedConsumerState::Ahead | FeedConsumerState::Behind => "warn",
         FeedConsumerState::Ok | FeedConsumerState::Leased => "good",
     }
 }

@@ -66,7 +66,7 @@ fn a_row_shows_the_cursor_the_lag_and_the_lease() {
 fn the_state_names_the_worst_problem() {
     let leased_until = Some(now());
     for (entry, expected) in [
-        (behind(), "waiting"),
+        (behind(), "behind"),
         (FeedConsumer { has_cursor: false, ..behind() }, "no cursor"),
         (FeedConsumer { leased_until, ..behind() }, "leased"),
         (caught_up(), "ok"),

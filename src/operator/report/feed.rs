@@ -67,7 +67,7 @@ pub enum FeedConsumerState {
     /// It has a lease.
     Leased,
     /// It has not committed all events, and has no lease.
-    Waiting,
+    Behind,
 }
 
 impl FeedConsumer {
@@ -79,7 +79,7 @@ impl FeedConsumer {
             Self { through, newest, .. } if through > newest => FeedConsumerState::Ahead,
             Self { lag: 0, .. } => FeedConsumerState::Ok,
             Self { leased_until: Some(_), .. } => FeedConsumerState::Leased,
-            _ => FeedConsumerState::Waiting,
+            _ => FeedConsumerState::Behind,
         }
     }
 

@@ -125,7 +125,7 @@ async fn an_operator_sees_the_lag_of_a_consumer_and_sets_its_cursor() {
     let page = set_cursor(&visitor, 9).await;
     assert!(page.body.contains("The cursor of ledger in channel c0 is now 9."), "{page:?}");
     assert_eq!((cell(&page, "Cursor"), cell(&page, "Lag")), ("9", "3"));
-    assert_row(&page, &[("State", ">waiting<"), ("Leased until (UTC)", "–")]);
+    assert_row(&page, &[("State", ">behind<"), ("Leased until (UTC)", "–")]);
     let (status, _) = feed.call("commit", json!({"lease": lease, "through": 2}).to_string()).await;
     assert_eq!(status, StatusCode::CONFLICT, "the lease has ended");
 

@@ -32,7 +32,7 @@ pub(crate) fn consumers(consumers: &[FeedConsumer], now: Timestamp) -> Table {
         let style = match state {
             FeedConsumerState::Gone => BAD,
             FeedConsumerState::Ok | FeedConsumerState::Leased => GOOD,
-            FeedConsumerState::NoCursor | FeedConsumerState::Ahead | FeedConsumerState::Waiting => PASSING,
+            FeedConsumerState::NoCursor | FeedConsumerState::Ahead | FeedConsumerState::Behind => PASSING,
         };
         let cells = vec![
             Cell::text(printable(&consumer.consumer)),
@@ -85,7 +85,7 @@ mod tests {
         assert!(text.contains("the oldest event has position 5"), "{text}");
         assert_eq!(rows[2][..3], ["fund", "c0", "leased"]);
         assert!(text.contains("leased until 1970-01-01T02:46:40Z"), "{text}");
-        assert_eq!(rows[3][..3], ["ledger", "c0", "waiting"]);
+        assert_eq!(rows[3][..3], ["ledger", "c0", "behind"]);
         assert_eq!(rows[4], ["tax", "c0", "ok", "9", "9", "0", "-"]);
         assert_eq!(rows[5][..5], ["zeal", "c0", "ahead", "12", "9"]);
     }
