@@ -43,6 +43,7 @@ mod act {
     pub(super) mod consumers;
     pub(super) mod cursor;
     pub(super) mod dead_letters;
+    pub(super) mod list;
     pub(super) mod pause;
     pub(super) mod quarantine;
     pub(super) mod reload;
@@ -76,6 +77,7 @@ pub use context::Exit;
 
 use context::{CommandError, Context};
 use terminal::failure_for_stderr;
+use terminal::pager::Pager;
 
 /// The configuration file that the package installs. Without `--config`, this file is read if it exists.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
@@ -191,10 +193,14 @@ impl Cli {
             );
             return Exit::Config;
         }
+        let output: Box<dyn Write> =
+            if self.command.is_list() { Box::new(Pager::of_stdout()) } else { Box::new(io::stdout()) };
         // The buffer is written when a command flushes it, when it is full, and at the end.
-        let mut out = BufWriter::new(io::stdout());
+        let mut out = BufWriter::new(output);
         let ended = self.command.run(&mut Context { file: config.as_deref(), out: &mut out }).await;
         let flushed = out.flush().map_err(CommandError::output);
+        // An error is printed after the user has left the pager.
+        drop(out);
         ended.and_then(|exit| flushed.map(|()| exit)).unwrap_or_else(|failure| {
             if failure.0 != Exit::Done {
                 anstream::eprintln!("{}", failure_for_stderr("channeld:", &format!("channeld: {failure}")));
@@ -218,6 +224,16 @@ impl Command {
                 | Self::Health(_)
                 | Self::Console(_)
         )
+    }
+
+    /// Whether the command prints a list for people, which can be longer than a screen.
+    fn is_list(&self) -> bool {
+        match self {
+            Self::Search(args) => args.is_list(),
+            Self::Quarantine(command) => command.is_list(),
+            Self::DeadLetters(command) => command.is_list(),
+            _ => false,
+        }
     }
 
     fn needs_configuration(&self) -> bool {

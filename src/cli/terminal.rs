@@ -1,6 +1,5 @@
-//! Text for a terminal: colors, the width of the terminal, texts that are cut or wrapped to a width, and tables.
+//! Text for a terminal: colors, the width of the terminal, texts that are cut or wrapped to a width, tables, and pagers.
 
-use std::fmt;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
@@ -10,7 +9,11 @@ use serde::Serialize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(super) mod event_line;
+pub(super) mod pager;
 pub(super) mod progress;
+pub(super) mod table;
+
+pub(super) use table::{Cell, Table};
 
 /// A state without a problem.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -73,6 +76,14 @@ pub(super) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
 }
 
+/// The lines of the terminal, or `None` if standard output is not a terminal.
+pub(super) fn lines_of_stdout() -> Option<usize> {
+    let stdout = io::stdout();
+    let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?;
+    // A terminal that does not report its height is assumed to have 24 lines.
+    Some(if size.ws_row == 0 { 24 } else { size.ws_row.into() })
+}
+
 pub(super) fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
 }
@@ -126,54 +137,6 @@ fn pieces(word: &str, width: usize) -> Vec<String> {
     pieces
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Cell {
-    text: String,
-    style: Style,
-    to_the_right: bool,
-}
-
-impl Cell {
-    pub(super) fn new(style: Style, text: impl Into<String>) -> Self {
-        Self { text: text.into(), style, to_the_right: false }
-    }
-
-    pub(super) fn text(text: impl Into<String>) -> Self {
-        Self::new(Style::new(), text)
-    }
-
-    /// A right-aligned quantity, `-` for `None`.
-    pub(super) fn quantity(quantity: Option<impl fmt::Display>) -> Self {
-        let text = quantity.map_or_else(|| "-".to_owned(), |quantity| quantity.to_string());
-        Self { to_the_right: true, ..Self::text(text) }
-    }
-
-    fn padded(&self, width: usize) -> String {
-        let (blank, text) = (" ".repeat(width.saturating_sub(self.text.width())), styled(self.style, &self.text));
-        if self.to_the_right { blank + &text } else { text + &blank }
-    }
-}
-
-/// Rows of cells, the heading first. A column is as wide as its widest cell. Each row ends with a text of any width.
-#[derive(Debug)]
-pub(super) struct Table(pub(super) Vec<(Vec<Cell>, String)>);
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut widths = Vec::new();
-        for (row, _) in &self.0 {
-            widths.resize(widths.len().max(row.len()), 0);
-            row.iter().zip(&mut widths).for_each(|(cell, width)| *width = cell.text.width().max(*width));
-        }
-        for (row, end) in &self.0 {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| cell.padded(*width));
-            let line: Vec<_> = cells.chain([end.clone()]).collect();
-            writeln!(f, "{}", line.join("  ").trim_end())?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,18 +160,5 @@ mod tests {
         ] {
             assert_eq!(shell_word(text), word);
         }
-    }
-
-    #[test]
-    fn columns_fit_their_content_and_colors_take_no_room() {
-        let table = Table(vec![
-            (vec![Cell::text("NAME"), Cell::quantity(Some("N"))], String::new()),
-            (vec![Cell::new(BAD, "a-long-name"), Cell::quantity(Some(12_345))], "why".to_owned()),
-            (vec![Cell::text("b"), Cell::quantity(None::<u8>)], String::new()),
-            (vec![Cell::text("c")], "a remark".to_owned()),
-        ]);
-        let plain = anstream::adapter::strip_str(&table.to_string()).to_string();
-        assert_eq!(plain, "NAME             N\na-long-name  12345  why\nb                -\nc            a remark\n");
-        assert!(table.to_string().contains("\u{1b}[31ma-long-name\u{1b}[0m"));
     }
 }

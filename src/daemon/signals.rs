@@ -41,6 +41,17 @@ impl Signals {
     }
 }
 
+/// While this value exists, Ctrl-C does not end the process. The programs that it has started still receive the signal.
+pub(crate) struct IgnoredInterrupts {
+    _signals: signal_hook_tokio::Signals,
+}
+
+impl IgnoredInterrupts {
+    pub(crate) fn begin() -> io::Result<Self> {
+        Ok(Self { _signals: signal_hook_tokio::Signals::new([SIGINT])? })
+    }
+}
+
 /// Suspends this process and the other processes of its shell job until the shell continues them. A program that handles
 /// the keys of the terminal itself calls this for Ctrl-Z.
 ///

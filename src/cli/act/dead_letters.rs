@@ -3,8 +3,10 @@
 use clap::Subcommand;
 use serde_json::json;
 
+use super::list::{self, Ages, Listed, ListedEvent};
 use crate::cli::arguments::{Confirmed, Printed};
 use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::terminal::Cell;
 use crate::cli::verdict_line::{id, printable, time};
 use channel::counted;
 use operator::api::{
@@ -21,7 +23,7 @@ use operator::api::{
   channeld dead-letters replay settlements --sink ledger --all
   channeld dead-letters replay settlements --sink ledger --since 2h")]
 pub(crate) enum Command {
-    List(Printed<ListDeadLetters>),
+    List(Listed<ListDeadLetters>),
     Show {
         #[command(flatten)]
         request: ShowDeadLetter,
@@ -38,9 +40,7 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     match command {
-        Command::List(Printed { request, json }) => {
-            cx.say_list(json, &operator.ask(&request).await?, (&heading(), "No dead letters."), line)
-        }
+        Command::List(Listed { request, selection }) => list::say(cx, &selection, &operator.ask(&request).await?),
         Command::Show { request, json: true } => cx.say_json(&operator.ask(&request).await?),
         Command::Show { request, json: false } => {
             let DeadLetterEvent { entry, event } = operator.ask(&request).await?;
@@ -63,18 +63,39 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
     }
 }
 
-fn heading() -> String {
-    format!(
-        "{:24}  {:24}  {:>10}  {:20}  {:36}  {:>6}  REASON",
-        "CHANNEL", "SINK", "OFFSET", "GIVEN UP", "EVENT", "TRIES"
-    )
+/// The first line of `show`.
+fn line(ChannelEntry { channel, facts: DeadLetter { sink, facts }, .. }: &ChannelEntry<DeadLetter>) -> String {
+    let (offset, attempts, reason) = (facts.offset, counted(facts.attempts.into(), "try"), printable(&facts.reason));
+    let (at, event) = (time(Some(facts.at)), id(facts.event_id));
+    format!("{channel}  {sink}  {offset}  {at}  {event}  {attempts}  {reason}")
 }
 
-fn line(ChannelEntry { channel, facts: DeadLetter { sink, facts }, .. }: &ChannelEntry<DeadLetter>) -> String {
-    let (offset, attempts, reason) = (facts.offset, facts.attempts, printable(&facts.reason));
-    format!(
-        "{channel:24}  {sink:24}  {offset:>10}  {:20}  {:36}  {attempts:>6}  {reason}",
-        time(Some(facts.at)),
-        id(facts.event_id)
-    )
+impl ListedEvent for ChannelEntry<DeadLetter> {
+    const NOUN: &'static str = "dead letter";
+    const NONE: &'static str = "No dead letters.";
+    const ADVICE: &'static str = "For the causes and remedies: `channeld explain ChanneldDeadLetters`.";
+
+    fn reason(&self) -> &str {
+        &self.facts.facts.reason
+    }
+
+    fn heading(ages: &Ages) -> (Vec<Cell>, String) {
+        let [channel, sink, event] = ["CHANNEL", "SINK", "EVENT"].map(Cell::text);
+        let [offset, tries] = ["OFFSET", "TRIES"].map(|text| Cell::quantity(Some(text)));
+        (vec![channel, sink, offset, ages.heading("GIVEN UP"), event, tries], "REASON".to_owned())
+    }
+
+    fn row(&self, ages: &Ages) -> (Vec<Cell>, String) {
+        let DeadLetter { sink, facts } = &self.facts;
+        let [channel, sink, event] = [printable(&self.channel), printable(sink), id(facts.event_id)].map(Cell::text);
+        let (offset, tries) = (Cell::quantity(Some(facts.offset)), Cell::quantity(Some(facts.attempts)));
+        (vec![channel, sink, offset, ages.cell(facts.at), event, tries], printable(&facts.reason))
+    }
+}
+
+impl Command {
+    /// Whether the command prints a list for people.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::List(list) if !list.selection.json)
+    }
 }

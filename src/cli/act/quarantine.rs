@@ -4,8 +4,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 
+use super::list::{self, Ages, Listed, ListedEvent};
 use crate::cli::arguments::{Confirmed, Printed};
 use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::terminal::Cell;
 use crate::cli::verdict_line::{id, printable, time};
 use channel::counted;
 use ledger::Quarantined;
@@ -18,11 +20,12 @@ use operator::api::{
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   channeld quarantine list
+  channeld quarantine list settlements --reason too-few-signatures --limit 20
   channeld quarantine show settlements 15520
   channeld quarantine retry settlements --all
   channeld quarantine drop settlements --reason proof-of-channel --yes")]
 pub(crate) enum Command {
-    List(Printed<ListQuarantine>),
+    List(Listed<ListQuarantine>),
     Show {
         #[command(flatten)]
         request: ShowQuarantined,
@@ -43,9 +46,7 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     match command {
-        Command::List(Printed { request, json }) => {
-            cx.say_list(json, &operator.ask(&request).await?, (&heading(), "No events are in quarantine."), line)
-        }
+        Command::List(Listed { request, selection }) => list::say(cx, &selection, &operator.ask(&request).await?),
         Command::Show { request, json: true, .. } => cx.say_json(&operator.ask(&request).await?),
         Command::Show { request, json: false, raw } => show(cx, &operator.ask(&request).await?, raw),
         Command::Retry(Printed { request, json }) => {
@@ -79,13 +80,40 @@ fn show(cx: &mut Context<'_>, event: &QuarantinedEvent, raw: bool) -> Result<Exi
     cx.say_lines([line(&event.entry), printable(&String::from_utf8_lossy(&bytes))])
 }
 
-fn heading() -> String {
-    format!("{:24}  {:>10}  {:20}  {:20}  {:36}  DETAIL", "CHANNEL", "OFFSET", "SINCE", "REASON", "EVENT")
-}
-
+/// The first line of `show`.
 fn line(ChannelEntry { channel, facts, .. }: &ChannelEntry<Quarantined>) -> String {
     let (offset, reason, detail) = (facts.offset, &facts.reason, printable(&facts.detail));
-    format!("{channel:24}  {offset:>10}  {:20}  {reason:20}  {:36}  {detail}", time(Some(facts.at)), id(facts.event_id))
+    format!("{channel}  {offset}  {}  {reason}  {}  {detail}", time(Some(facts.at)), id(facts.event_id))
+}
+
+impl ListedEvent for ChannelEntry<Quarantined> {
+    const NOUN: &'static str = "quarantined event";
+    const NONE: &'static str = "No events are in quarantine.";
+    const ADVICE: &'static str = "For the meaning and the remedy: `channeld explain REASON`.";
+
+    fn reason(&self) -> &str {
+        &self.facts.reason
+    }
+
+    fn heading(ages: &Ages) -> (Vec<Cell>, String) {
+        let (channel, offset) = (Cell::text("CHANNEL"), Cell::quantity(Some("OFFSET")));
+        let cells = vec![channel, offset, ages.heading("SINCE"), Cell::text("REASON"), Cell::text("EVENT")];
+        (cells, "DETAIL".to_owned())
+    }
+
+    fn row(&self, ages: &Ages) -> (Vec<Cell>, String) {
+        let Quarantined { offset, reason, event_id, at, detail, .. } = &self.facts;
+        let (channel, offset) = (Cell::text(printable(&self.channel)), Cell::quantity(Some(offset)));
+        let (reason, event) = (Cell::text(printable(reason)), Cell::text(id(*event_id)));
+        (vec![channel, offset, ages.cell(*at), reason, event], printable(detail))
+    }
+}
+
+impl Command {
+    /// Whether the command prints a list for people.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::List(list) if !list.selection.json)
+    }
 }
 
 pub(crate) fn retried(RetriedEvent { offset, fate }: &RetriedEvent) -> String {

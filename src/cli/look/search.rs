@@ -14,17 +14,25 @@ use crate::cli::verdict_line;
 use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, Window, Windows};
 use api::{Created, Filter, MAX_PAGE, Page};
 use proof::event::{Event, Offset, RawEvent};
+use proof::verify::Verdict;
 
+mod found;
 #[cfg(test)]
 mod tests;
+
+use found::Found;
 
 const DEFAULT_LIMIT: u16 = 50;
 
 /// Search a channel's events, newest first, and verify each proof.
+///
+/// The last line counts the events by their verdicts. On a terminal, no line is wider than the terminal, and a result that is
+/// longer than the screen is shown in a pager: $PAGER, or less.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld search settlements --created-gte 1h
   channeld search settlements --type operation.status --status failed --all
+  channeld search settlements --all --reason too-few-signatures
   channeld search settlements --all --json > settlements.jsonl")]
 pub(crate) struct Args {
     /// The channel: its name in the configuration, or its UUID.
@@ -40,9 +48,26 @@ pub(crate) struct Args {
     /// Request all older pages too, until every matching event is printed.
     #[arg(long, conflicts_with = "offset")]
     all: bool,
+    /// Print only events that were rejected for this reason, such as `too-few-signatures`. A page can then have fewer events.
+    #[arg(long)]
+    reason: Option<String>,
     /// Print one JSON object per line, the record of each event.
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// Whether the command prints a list for people.
+    pub(crate) fn is_list(&self) -> bool {
+        !self.json
+    }
+
+    /// Whether an event with this verdict is printed.
+    fn is_wanted(&self, verdict: &Verdict) -> bool {
+        self.reason
+            .as_ref()
+            .is_none_or(|wanted| matches!(verdict, Verdict::Rejected(_, reason) if reason.name() == wanted))
+    }
 }
 
 /// The progress of a search with `--all`: by time if the filter has a lower bound of time, otherwise by offset.
@@ -75,35 +100,37 @@ impl SearchProgress {
 pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Connection { client, channel, verifier, .. } = connection;
     args.filter.check().map_err(CommandError::usage)?;
-    let mut is_empty = true;
-    let mut write = async |events: Vec<RawEvent>| {
-        let heading = (!args.json && is_empty && !events.is_empty()).then(verdict_line::heading);
-        is_empty &= events.is_empty();
+    let mut found = Found::none(args, channel);
+    let mut write = async |found: &mut Found<'_>, events: Vec<RawEvent>| {
         let verdicts = verdict_line::verified(verifier, events).await;
-        let lines = verdicts.iter().map(|verdict| verdict_line::formatted(args.json, channel, verdict));
-        cx.say_lines(heading.into_iter().chain(lines)).map(drop)
+        cx.say_lines(found.lines(&verdicts)).map(drop)
     };
+    let mut has_more = false;
     if args.all {
-        let (mut bar, mut progress) = (ProgressBar::begin(), SearchProgress::default());
-        let found = async |events: Vec<RawEvent>| {
-            bar.hide();
+        // A pager would share the terminal with the bar.
+        let mut bar = (!found.is_paged()).then(ProgressBar::begin);
+        let mut progress = SearchProgress::default();
+        let each = async |events: Vec<RawEvent>| {
+            bar.iter_mut().for_each(ProgressBar::hide);
             progress.advance(&args.filter.created, &events);
-            write(events).await?;
-            bar.tell_share(progress.share, progress.found);
+            write(&mut found, events).await?;
+            bar.iter_mut().for_each(|bar| bar.tell_share(progress.share, progress.found));
             Ok(())
         };
-        read_all(connection, &args.filter, args.limit.unwrap_or(MAX_PAGE), found).await?;
+        read_all(connection, &args.filter, args.limit.unwrap_or(MAX_PAGE), each).await?;
     } else {
         let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
         let doing = format!("channel {} could not be searched", channel.name);
         let page =
             client.search(channel.id, &args.filter, limit, args.offset).await.map_err(CommandError::api(doing))?;
-        write(page.events).await?;
+        has_more = page.has_more;
+        write(&mut found, page.events).await?;
     }
-    if is_empty && !args.json {
-        return cx.say("No event matches.");
+    if args.json {
+        return Ok(Exit::Done);
     }
-    Ok(Exit::Done)
+    let above = (found.total() > 0).then(String::new);
+    cx.say_lines(above.into_iter().chain([found.summary(has_more)]))
 }
 
 /// Passes all events that match `filter` to `found`. Requests `limit` events at a time, but at least two.

@@ -26,7 +26,7 @@ use operator::api::{TailedEvent, WatchTail};
 mod feed;
 mod printer;
 mod service;
-mod verdict_event;
+pub(crate) mod verdict_event;
 
 use feed::FeedArgs;
 use printer::{Printer, hint, note};

@@ -1,4 +1,4 @@
-//! `channeld status --watch` on a terminal: it uses the alternate screen, and restores the terminal when it ends.
+//! Commands on a terminal: the screen of `channeld status --watch`, lists in a pager, and lines that fit the terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -130,6 +130,16 @@ async fn the_screen_shows_state_and_details_and_q_restores_the_terminal() {
     screen.shows("SIGNERS").await;
     screen.press("\u{1b}");
     screen.shows("CHANNEL").await;
+    screen.press("?");
+    screen.shows("COLUMNS").await;
+    screen.press("?");
+    // Only cells that change are written, so not every question is written in full.
+    for (question, result) in [("pause", "c0: paused"), ("resume", "c0: resumed")] {
+        screen.press("p");
+        screen.shows(question).await;
+        screen.press("y");
+        screen.shows(result).await;
+    }
     screen.press("q");
     assert_eq!(screen.ended().await, Some(0));
     daemon.stop().await;
@@ -195,4 +205,28 @@ async fn events_fit_the_terminal_and_have_colors_if_it_wants_them() {
         let widest = plain(text.as_bytes()).lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{text:?}");
     }
+}
+
+#[tokio::test]
+async fn lists_fit_the_terminal_and_go_through_the_pager_of_the_user() {
+    let simulator = Simulator::start(Options { events: 8, forged: 0.5, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("events arrive", |_| setup.lines() >= 1).await;
+    let pager = [("PAGER", "sed 's/^/paged: /'")];
+    for (arguments, summary) in
+        [(&["quarantine", "list"][..], " quarantined events: "), (&["search", "c0", "--limit", "8"], "8 events: ")]
+    {
+        let mut list = OnTerminal::start_in(&setup, arguments, &pager);
+        assert_eq!(list.child.wait().await.unwrap().code(), Some(0));
+        let text = eventually("the summary is written", || {
+            let text = plain(&list.written.lock().unwrap());
+            text.contains(summary).then_some(text)
+        })
+        .await;
+        let lines: Vec<_> = text.lines().map(|line| line.trim_end()).collect();
+        assert!(lines.iter().all(|line| line.starts_with("paged:") && line.chars().count() <= 80 + 7), "{text}");
+        assert!(lines.len() > 4, "{text}");
+    }
+    daemon.stop().await;
 }

@@ -33,7 +33,12 @@ async fn a_running_daemon_answers_at_a_socket_only_its_owner_can_use() {
     assert_eq!(setup.tell(&["quarantine", "drop", "c0", "2", "--yes"]).await.code, Some(0));
     assert_eq!(setup.tell(&["quarantine", "list", "--json"]).await.each("offset"), [4]);
     let listed = String::from_utf8(setup.tell(&["quarantine", "list"]).await.out).unwrap();
-    assert!(listed.starts_with("CHANNEL ") && listed.lines().count() == 2, "{listed}");
+    let [heading, row, "", summary] = listed.lines().collect::<Vec<_>>()[..] else { panic!("{listed}") };
+    let reason = row.split_whitespace().nth(3).unwrap();
+    assert!(heading.starts_with("CHANNEL ") && row.starts_with("c0 "), "{listed}");
+    assert!(summary.starts_with(&format!("1 quarantined event: 1 {reason}. ")), "{listed}");
+    assert_eq!(setup.tell(&["quarantine", "list", "--json", "--reason", reason]).await.each("offset"), [4]);
+    assert!(setup.tell(&["quarantine", "list", "--json", "--reason", "nonsense"]).await.json().is_empty());
     assert_eq!(setup.tell(&["dead-letters", "list"]).await.out, b"No dead letters.\n");
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [4]);
     assert_eq!(setup.tell(&["cursor", "show", "no-such-channel"]).await.code, Some(64));

@@ -82,9 +82,9 @@ async fn written(service: &Scripted, flags: &[&str]) -> (Result<Exit, CommandErr
 
 async fn found(service: &Scripted, flags: &[&str]) -> (Result<Exit, CommandError>, Vec<i64>) {
     let (ended, out) = written(service, flags).await;
-    // Skip the heading, or the line that says that no event matches.
+    // Skip the heading and the summary: the other lines begin with spaces.
     let offset = |line: &str| line.split_whitespace().next().unwrap().parse().unwrap();
-    (ended, out.lines().skip(1).map(offset).collect())
+    (ended, out.lines().skip(1).filter(|line| line.starts_with(' ')).map(offset).collect())
 }
 
 fn down_from(offset: i64) -> Vec<i64> {
@@ -108,7 +108,11 @@ async fn a_list_has_one_heading_and_json_has_none() {
             heading.split_whitespace().collect::<Vec<_>>(),
             ["OFFSET", "TIME", "TYPE", "VERDICT", "EVENT", "NAME"]
         );
+        let (lines, summary) = lines.split_once("\n\n").unwrap();
         assert!(lines.starts_with("      1000  ") && !lines.contains("OFFSET"), "{out}");
+        let (count, more) =
+            if flags == ["--all"] { ("1,000", "") } else { ("3", " Older events were not searched: add --all.") };
+        assert_eq!(summary, format!("{count} events: {count} unsigned.{more}\n"));
         let json = written(&service, &[flags, &["--json"]].concat()).await.1;
         assert!(json.lines().all(|line| line.starts_with('{')) && json.lines().count() == lines.lines().count());
 

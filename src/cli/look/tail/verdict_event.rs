@@ -9,7 +9,7 @@ use proof::verify::Verdict;
 use record::{ChannelRef, Lines, Readable, Record};
 
 /// The line of an event with any verdict.
-pub(super) fn event_line(channel: &ChannelRef, verdict: &Verdict) -> EventLine {
+pub(crate) fn event_line(channel: &ChannelRef, verdict: &Verdict) -> EventLine {
     let parts = match (record_of(channel, verdict), verdict) {
         (Some(record), _) => Readable::of(&record),
         (None, Verdict::Rejected(_, reason)) => unproved(channel, verdict, reason.name().to_owned()),
