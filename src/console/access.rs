@@ -19,6 +19,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, header};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use tracing::warn;
 
@@ -102,7 +104,7 @@ impl Access {
     }
 
     pub(super) fn offer(&self, until: Option<Instant>) -> String {
-        let token = secret();
+        let token = short_secret();
         let mut state = lock(&self.state);
         push(&mut state.offered, (hash(&token), until), MOST_OFFERS);
         token
@@ -159,6 +161,11 @@ impl Access {
 /// Returns 256 random bits as text.
 fn secret() -> String {
     hex::encode(rand::random::<[u8; 32]>())
+}
+
+/// Returns 120 random bits as text. A person may have to type it, and it works only once.
+fn short_secret() -> String {
+    URL_SAFE_NO_PAD.encode(rand::random::<[u8; 15]>())
 }
 
 pub(super) fn hash(text: &str) -> Hashed {

@@ -122,7 +122,7 @@ impl Layout {
             format!("{}  {}", padded(&shortened(kind, 16), 16), shortened(what, left - 18))
         } else if what.is_empty() {
             shortened(kind, left)
-        } else if kind == "watcher.event" {
+        } else if kind.is_empty() || kind == "watcher.event" {
             shortened(what, left)
         } else {
             shortened(&format!("{kind}: {what}"), left)

@@ -1,5 +1,6 @@
 //! `channeld demo`: runs the simulated service and the daemon in one process.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -17,7 +18,7 @@ use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{EndReason, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
 use channel::{Handle, LaneSettings, Processors, SharedParts};
-use ledger::Ledger;
+use ledger::{Ledger, Quarantined};
 use net::retry::RetryPolicy;
 use net::tasks::lock;
 use operator::liveness::Liveness;
@@ -62,6 +63,9 @@ const CHANNEL: &str = "demo";
 
 /// The name of the sink that prints events.
 const SCREEN: &str = "screen";
+
+/// The topic of `channeld explain` that explains pending events.
+const EXPLAINS_PENDING: &str = "concepts";
 
 /// The name of the sink for the table that the feed and the console read.
 const TABLE: &str = "table";
@@ -119,9 +123,9 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let outcome = tokio::select! {
         outcome = supervisor.ended() => outcome,
         () = publish(&simulator) => supervisor.ended().await,
-        () = show_rejected(&handle, &screen) => supervisor.ended().await,
+        () = show_set_aside(&handle, &screen) => supervisor.ended().await,
         never = &mut serving_feed => match never {},
-        never = in_a_browser(&config, &clients, &parts, processors, args.open), if args.console => match never? {},
+        never = in_a_browser(&config, &clients, &parts, processors, (&*screen, args.open)), if args.console => match never? {},
         _ = signals.next() => {
             stop.cancel();
             supervisor.ended().await
@@ -147,7 +151,7 @@ async fn in_a_browser(
     clients: &Clients,
     parts: &SharedParts,
     processors: Arc<Processors>,
-    open: bool,
+    (screen, open): (&ScreenSink, bool),
 ) -> Result<Infallible, StartError> {
     // The configuration of the demonstration never changes, so nothing receives reload requests.
     let (asks, _) = mpsc::channel(1);
@@ -160,7 +164,9 @@ async fn in_a_browser(
     // The file exists until the demonstration ends.
     let page = OnceLock::new();
     let announce = |address: &str| {
-        println!("Open this address in a browser (it works once): {address}\n");
+        let text = format!("Open this address in a browser (it works once):\n  {address}\n");
+        say(&format!("{text}\n")).map_err(CommandError::output)?;
+        screen.keep_visible(&text);
         if open {
             page.get_or_init(|| console::open_browser(address));
         }
@@ -192,15 +198,27 @@ async fn publish(simulator: &Simulator) {
     }
 }
 
-/// Shows each event that is rejected. Never returns.
-async fn show_rejected(handle: &Handle, screen: &ScreenSink) {
-    let mut shown = 0;
+/// Shows each event that is pending or rejected, once. Never returns.
+async fn show_set_aside(handle: &Handle, screen: &ScreenSink) {
+    let mut shown = BTreeSet::new();
     loop {
         tokio::time::sleep(BETWEEN_EVENTS / 4).await;
         let Some(ledger) = handle.board().ledger.clone() else { continue };
-        let rejected: Vec<_> = lock(&ledger).quarantined().values().cloned().collect();
-        rejected[shown..].iter().for_each(|facts| screen.show_rejected(facts));
-        shown = rejected.len();
+        let (pending, rejected) = {
+            let ledger = lock(&ledger);
+            let pending: Vec<_> = ledger.late().iter().map(|(key, event)| (key.offset, event.first_seen)).collect();
+            (pending, ledger.quarantined().values().cloned().collect::<Vec<_>>())
+        };
+        for (offset, at) in pending {
+            if shown.insert((offset, "pending")) {
+                screen.show_set_aside("pending", offset, at, EXPLAINS_PENDING);
+            }
+        }
+        for Quarantined { offset, at, reason, .. } in rejected {
+            if shown.insert((offset, "rejected")) {
+                screen.show_set_aside("rejected", offset, at, &reason);
+            }
+        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! The sink that prints the events of the demonstration.
 
 use std::borrow::Cow;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::Mutex;
 
 use async_trait::async_trait;
 
 use crate::cli::terminal::event_line::{EventLine, Layout};
-use ledger::Quarantined;
+use crate::cli::terminal::lines_of_stdout;
 use net::tasks::lock;
 use proof::event::Offset;
 use record::{Message, Readable, rfc3339};
@@ -29,6 +29,7 @@ pub(super) struct ScreenState {
     /// Verified events that were delivered after newer events.
     pub(super) late: u64,
     highest: Option<Offset>,
+    kept: Option<KeptLines>,
 }
 
 impl ScreenSink {
@@ -37,21 +38,25 @@ impl ScreenSink {
         Self { limit, shown: Mutex::new(ScreenState { layout, ..ScreenState::default() }) }
     }
 
-    /// Prints a rejected event, although no sink receives it.
-    pub(super) fn show_rejected(&self, Quarantined { offset, reason, at, .. }: &Quarantined) {
+    /// Prints an event that is not delivered, or not yet, with the command that explains the reason.
+    pub(super) fn show_set_aside(&self, verdict: &'static str, offset: Offset, at: i64, topic: &str) {
         let parts = Readable {
-            verdict: Cow::Borrowed("rejected"),
+            verdict: Cow::Borrowed(verdict),
             channel: String::new(),
-            offset: *offset,
-            time: rfc3339(*at).unwrap_or_default(),
-            kind: "not delivered".to_owned(),
-            what: reason.clone(),
+            offset,
+            time: rfc3339(at).unwrap_or_default(),
+            kind: String::new(),
+            what: format!("channeld explain {topic}"),
             proof: String::new(),
             confidence: String::new(),
         };
-        let lines = lock(&self.shown).layout.lines(&EventLine { parts, position: None, is_late: false });
         // The error is ignored: if the output is closed, the next delivery notices.
-        let _ = writeln!(anstream::stdout(), "{lines}");
+        let _ = lock(&self.shown).print(&EventLine { parts, position: None, is_late: false });
+    }
+
+    /// From now on, repeats these lines when they have scrolled off the terminal.
+    pub(super) fn keep_visible(&self, text: &str) {
+        lock(&self.shown).kept = Some(KeptLines { text: text.to_owned(), since: 0 });
     }
 }
 
@@ -65,28 +70,72 @@ impl Sink for ScreenSink {
                 return Err(Undelivered::after(at, SinkError::Closed));
             }
             if let Some(message) = delivery.messages.get(at) {
-                shown.print(message).map_err(|error| Undelivered::after(at, error))?;
+                shown.deliver(message).map_err(|error| Undelivered::after(at, error))?;
             }
         }
         Ok(())
     }
 }
 
+/// Lines that stay visible on a terminal while events scroll.
+#[derive(Debug)]
+struct KeptLines {
+    text: String,
+    /// How many lines were printed since the text was visible at the bottom.
+    since: usize,
+}
+
+impl KeptLines {
+    /// Notes that lines are printed. Returns the text if it is no longer visible on a terminal of this height.
+    fn after(&mut self, printed: usize, height: usize) -> Option<&str> {
+        self.since += printed;
+        if self.since + self.text.lines().count() < height {
+            return None;
+        }
+        self.since = 0;
+        Some(&self.text)
+    }
+}
+
 impl ScreenState {
-    fn print(&mut self, message: &Message) -> Result<(), SinkError> {
+    fn deliver(&mut self, message: &Message) -> Result<(), SinkError> {
         let (offset, is_verified) = (message.offset(), message.record().is_verified());
         let late = self.highest > Some(offset);
-        let event = EventLine { parts: Readable::of(message.record()), position: None, is_late: late };
-        self.layout.follow_terminal();
-        let lines = self.layout.lines(&event);
-        writeln!(anstream::stdout(), "{lines}").map_err(|error| match error.kind() {
-            ErrorKind::BrokenPipe => SinkError::Closed,
-            _ => SinkError::io("writing to standard output", error),
-        })?;
+        self.print(&EventLine { parts: Readable::of(message.record()), position: None, is_late: late }).map_err(
+            |error| match error.kind() {
+                ErrorKind::BrokenPipe => SinkError::Closed,
+                _ => SinkError::io("writing to standard output", error),
+            },
+        )?;
         self.highest = self.highest.max(Some(offset));
         self.verified += u64::from(is_verified);
         self.unsigned += u64::from(!is_verified);
         self.late += u64::from(is_verified && late);
         Ok(())
+    }
+
+    fn print(&mut self, event: &EventLine) -> io::Result<()> {
+        self.layout.follow_terminal();
+        let lines = self.layout.lines(event);
+        let mut out = anstream::stdout();
+        writeln!(out, "{lines}")?;
+        let kept = self.kept.as_mut().zip(lines_of_stdout());
+        match kept.and_then(|(kept, height)| kept.after(lines.lines().count(), height)) {
+            Some(text) => writeln!(out, "{text}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_lines_are_repeated_before_they_leave_the_screen() {
+        let mut kept = KeptLines { text: "open\n  this\n".to_owned(), since: 0 };
+        let repeated: Vec<_> = (1..=20).filter(|_| kept.after(1, 10).is_some()).collect();
+        assert_eq!(repeated, [8, 16]);
+        assert!(kept.after(30, 10).is_some(), "many lines at once");
     }
 }
