@@ -30,7 +30,7 @@ use operator::server::{self, Bounds};
 
 mod stream;
 
-use crate::settings::Listen;
+use crate::settings::{FeedSettings, Listen};
 use crate::state::limits::AnswerMemory;
 use crate::state::{FeedState, Served};
 use crate::{calls, operators};
@@ -49,6 +49,13 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// The socket is created in this private directory and then renamed, so that no other user can connect before its mode is set.
 const CLOSED: &str = ".feed";
+
+impl FeedSettings {
+    /// The least limit of open files with which the feed serves `connections` requests at once. With a lower limit, it serves fewer.
+    pub fn needed_limit_of_files(&self) -> u64 {
+        (self.connections + REFUSED_CLIENTS) as u64 * server::SHARE_OF_DESCRIPTORS
+    }
+}
 
 /// A listener that does not serve yet.
 #[derive(Debug)]

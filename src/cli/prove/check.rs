@@ -17,6 +17,7 @@ use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::terminal::{failure_for_stderr, json_for_stdout};
 use crate::config::settings_list::{SettingsList, object, row};
 use crate::config::{Config, ConfigError, SinkSettings};
+use ::feed::FeedSettings;
 use api::AccountName;
 use net::Chain;
 use net::shortage::DescriptorLimits;
@@ -95,7 +96,11 @@ async fn check(file: Option<&Path>, args: &Args) -> Exit {
     };
     let state = config.state.examine();
     config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
-    config.notes.extend(DescriptorLimits::now().and_then(|limits| too_few(config.descriptors(), limits.hard)));
+    if let Some(limits) = DescriptorLimits::now() {
+        config.notes.extend(too_few(config.descriptors(), limits.hard));
+        let feed = config.feed.as_ref().map(|feed| &feed.settings);
+        config.notes.extend(feed.and_then(|feed| too_few_for_feed(feed, limits.hard)));
+    }
     let checks = if args.connect {
         let mut checks = ask(&config, state, args.show_body).await;
         checks.extend(machine::failures(&config).await);
@@ -124,6 +129,16 @@ fn too_few(needed: usize, limit: u64) -> Option<String> {
     (needed as u64 > limit).then(|| {
         format!(
             "up to {needed} files and connections can be open at the same time, but the hard limit of this user is {limit}: set LimitNOFILE of the service, or `ulimit -Hn`, to at least {needed}"
+        )
+    })
+}
+
+/// A note that the limit allows fewer simultaneous requests of the feed than the configuration.
+fn too_few_for_feed(feed: &FeedSettings, limit: u64) -> Option<String> {
+    let (connections, needed) = (feed.connections, feed.needed_limit_of_files());
+    (needed > limit).then(|| {
+        format!(
+            "feed.connections: the feed serves fewer than {connections} requests at once, because the hard limit of this user is {limit} open files: set LimitNOFILE of the service, or `ulimit -Hn`, to at least {needed}, or decrease feed.connections"
         )
     })
 }

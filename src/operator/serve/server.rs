@@ -46,7 +46,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The clients of one listener can use this share of the descriptors that the process may have open: a sixteenth. The others stay
 /// free for the state and the sinks.
-const SHARE_OF_DESCRIPTORS: u64 = 16;
+pub const SHARE_OF_DESCRIPTORS: u64 = 16;
 
 /// The least number of simultaneous connections, however few descriptors the process may have open.
 const FEW_CLIENTS: usize = 4;

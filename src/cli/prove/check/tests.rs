@@ -165,3 +165,18 @@ fn the_summary_says_how_many_descriptors_the_configuration_can_need() {
     let note = too_few(1_025, 1_024).expect("a note");
     assert!(note.contains("1025") && note.contains("LimitNOFILE"), "{note}");
 }
+
+#[test]
+fn a_limit_of_open_files_below_the_requests_of_the_feed_is_noted() {
+    let feed = FeedSettings {
+        identity: None,
+        channels: Vec::new(),
+        consumers: Vec::new(),
+        connections: 512,
+        connections_per_consumer: 256,
+        lease: std::time::Duration::from_secs(30),
+    };
+    assert_eq!(too_few_for_feed(&feed, 8_448), None);
+    let note = too_few_for_feed(&feed, 8_447).expect("a note");
+    assert!(note.contains("fewer than 512 requests") && note.contains("to at least 8448"), "{note}");
+}
