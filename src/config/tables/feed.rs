@@ -169,7 +169,7 @@ impl ServedChannels {
     }
 
     /// Returns the name of a served channel. The channel may still have to be found.
-    fn name(&self, consumer: &Section<'_>, number: usize, name: &str) -> Result<Arc<str>, String> {
+    fn name(&self, consumer: &Section<'_>, name: &str) -> Result<Arc<str>, String> {
         if let Some(channel) = self.known.iter().find(|channel| &*channel.name == name) {
             return Ok(channel.name.clone());
         }
@@ -182,7 +182,7 @@ impl ServedChannels {
         let names: Vec<_> = self.known.iter().map(|channel| &*channel.name).collect();
         let names = names.join(", ");
         Err(format!(
-            "item {number} of the list is not one of the channels that deliver to the sink of the feed: {names}"
+            "names the channel {name:?}, which is not one of the channels that deliver to the sink of the feed: {names}"
         ))
     }
 }
@@ -207,8 +207,8 @@ fn read_consumers(
             name: Ok(name.as_str().into()),
             tokens: read_tokens(&consumer, needs_token),
             channels: consumer
-                .items("channels", "is empty; name a channel", |number, name| {
-                    served.map_or_else(|| Ok(name.into()), |served| served.name(&consumer, number, name))
+                .items("channels", "is empty; name a channel", |_, name| {
+                    served.map_or_else(|| Ok(name.into()), |served| served.name(&consumer, name))
                 })
                 .and_then(|channels| channels.ok_or_else(|| consumer.missing("channels"))),
         })

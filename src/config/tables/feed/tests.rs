@@ -134,7 +134,12 @@ fn each_mistake_in_a_feed_is_reported_under_its_key() {
         ("token_file = \"~/token\"", three, "feed.consumers.ledger.token_files", "more than 2 files"),
         ("channels = [\"a\"]", "", "feed.consumers.ledger.channels", "is missing"),
         ("[\"a\"]", "[]", "feed.consumers.ledger.channels", "is empty"),
-        ("[\"a\"]", "[\"b\"]", "feed.consumers.ledger.channels", "item 1 of the list is not one of the channels"),
+        (
+            "[\"a\"]",
+            "[\"b\"]",
+            "feed.consumers.ledger.channels",
+            "names the channel \"b\", which is not one of the channels",
+        ),
         ("[\"a\"]", twice, "feed.consumers.other", "has the same token as consumer ledger"),
         ("[feed.consumers.ledger]", "[feed.consumers.a__b]", "feed.consumers.a__b", "letters, digits"),
     ] {
@@ -230,5 +235,5 @@ fn a_channel_that_can_still_be_found_is_noted_and_accepted() {
     let noted = config.notes.iter().any(|note| note.contains("no channel has the name \"later\" yet"));
     assert!(noted, "{:?}", config.notes);
     let error = load(&discover("out")).expect_err("channels that are found do not deliver to the table");
-    assert!(error.to_string().contains("item 2 of the list is not one of the channels"), "{error}");
+    assert!(error.to_string().contains("names the channel \"later\", which is not one of the channels"), "{error}");
 }

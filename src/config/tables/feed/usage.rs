@@ -40,10 +40,10 @@ impl FeedUsage {
     }
 
     /// Returns a consumer that a list names, once for each of its channels.
-    pub(crate) fn consumer(&self, number: usize, name: &str) -> Result<Vec<FeedConsumer>, String> {
+    pub(crate) fn consumer(&self, name: &str) -> Result<Vec<FeedConsumer>, String> {
         let channels = self.consumers.get(name).ok_or_else(|| {
             let names: Vec<_> = self.consumers.keys().map(String::as_str).collect();
-            format!("item {number} of the list is not one of the consumers of the feed: {}", names.join(", "))
+            format!("names the consumer {name:?}, which is not one of the consumers of the feed: {}", names.join(", "))
         })?;
         let of_channel = |channel: &ChannelId| FeedConsumer { consumer: name.to_owned(), channel: *channel };
         Ok(channels.iter().map(of_channel).collect())

@@ -69,7 +69,7 @@ fn read_consumers(
         let message = "is set, but no feed reads this table; set feed.sink to the name of this sink, or remove the key";
         return sink.list(KEY)?.map_or(Ok(Vec::new()), |_| Err(sink.wrong(KEY, message)));
     }
-    let consumer = |number, name: &str| feed.consumer(number, name);
+    let consumer = |_, name: &str| feed.consumer(name);
     let Some(consumers) = sink.items(KEY, "is empty; name a consumer of the feed", consumer)? else {
         return Ok(Vec::new());
     };
