@@ -155,8 +155,11 @@ async fn take(
         settled => (settled, None),
     };
     let is_rejected = settled.as_ref().is_none_or(Disposition::is_rejected);
+    let kept =
+        if settled.is_none() && is_last { shared.owned.leased.body(Key::Body(key)).await?.or(last_read) } else { None };
     let asks_later = shared.look(|ledger| {
-        let waits_on = settled.is_none() && !is_last;
+        // No bytes of an event are stored if a sink has lost the event. It is requested until the service returns it.
+        let waits_on = settled.is_none() && kept.is_none();
         // While the quarantine is full, the event stays late in the ledger.
         let is_kept = is_rejected && ledger.quarantine_room().is_full(QUARANTINE);
         ledger.late().contains_key(&key) && (waits_on || is_kept)
@@ -191,11 +194,7 @@ async fn take(
         }
         // The event timed out. Quarantine the stored bytes or, if they are missing, the bytes of the last answer.
         None => {
-            let Some(json) = shared.owned.leased.body(Key::Body(key)).await?.or(last_read) else {
-                // The state is damaged and has lost the bytes, and the last request returned none.
-                late.insert([key]);
-                return Ok(());
-            };
+            let Some(json) = kept else { return Ok(()) };
             vec![Change::Quarantine(stage.proof_timeout(key, json))]
         }
     };

@@ -40,8 +40,9 @@ pub use ledgers::{
 };
 pub use rules::{
     Blocker, Change, Commit, Confirmed, Contradiction, Cursor, DEAD_LETTERS, DeadLetter, DeadLetterFacts, Digest,
-    Effects, Entries, EventLocation, HISTORY, History, Key, KnownEvent, LATE, Ledger, OtherKey, Pause, Paused, Pending,
-    PendingEvent, Proof, QUARANTINE, Quarantined, QuarantinedDuplicates, QuarantinedEvent, REPLAYS, Refusal, Replay,
-    ReplayId, ReplayState, Room, ShownWorkflow, SinkName, Summary, Table, Value, WORKFLOWS, WorkflowId,
+    Effects, Entries, EventLocation, HISTORY, History, Key, KnownEvent, LATE, LATE_DELIVERIES, LateDelivery, Ledger,
+    OtherKey, Pause, Paused, Pending, PendingEvent, Proof, QUARANTINE, Quarantined, QuarantinedDuplicates,
+    QuarantinedEvent, REPLAYS, Refusal, Replay, ReplayId, ReplayState, Room, ShownWorkflow, SinkName, Summary, Table,
+    Value, WORKFLOWS, WorkflowId,
 };
 pub use store::{CommitOutcome, Lease, Loss, LostEntries, Store};

@@ -10,6 +10,7 @@ mod commit;
 mod entry;
 mod history;
 mod key;
+mod late;
 mod replay;
 
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
@@ -21,9 +22,11 @@ pub(crate) use entry::{UnreadableValue, decode, encode};
 pub use history::{Contradiction, Digest, HISTORY, History, KnownEvent, Proof};
 pub(crate) use key::{Changes, MovedEntry, rekey};
 pub use key::{Entries, Key, OtherKey, Table, Value};
+pub use late::{LATE_DELIVERIES, LateDelivery};
 pub use replay::{REPLAYS, Replay, ReplayState};
 
 use history::{Chunks, digest_from};
+use late::LateDeliveries;
 use replay::Replays;
 
 /// The state of one channel.
@@ -32,6 +35,7 @@ pub struct Ledger {
     cursors: BTreeMap<SinkName, Cursor>,
     confirmed: BTreeMap<SinkName, Confirmed>,
     late: BTreeMap<EventKey, PendingEvent>,
+    late_deliveries: LateDeliveries,
     quarantined: BTreeMap<EventKey, Quarantined>,
     dead_letters: BTreeMap<(EventKey, SinkName), DeadLetterFacts>,
     history: History,
@@ -70,6 +74,9 @@ impl Ledger {
             (Key::Cursor(sink), Value::Bytes(value)) => drop(self.cursors.insert(sink.clone(), decode(&value)?)),
             (Key::Confirmed(sink), Value::Bytes(value)) => drop(self.confirmed.insert(sink.clone(), decode(&value)?)),
             (Key::Late(event), Value::Bytes(value)) => drop(self.late.insert(*event, decode(&value)?)),
+            (Key::LateDelivery(number, sink), Value::Bytes(value)) => {
+                self.late_deliveries.load(sink.clone(), *number, decode(&value)?);
+            }
             (Key::Quarantined(event), Value::Bytes(value)) => drop(self.quarantined.insert(*event, decode(&value)?)),
             (Key::Body(event), Value::Size(size)) => {
                 self.late.entry(*event).and_modify(|late| late.bytes = size);
@@ -137,6 +144,7 @@ impl Ledger {
                 if self.confirmed.remove(&sink).is_some() {
                     changes.push((Key::Confirmed(sink.clone()), None));
                 }
+                self.late_deliveries.forget_after(&sink, to.through, changes);
                 changes.push((Key::Cursor(sink.clone()), Some(encode(&to))));
                 self.cursors.insert(sink, to);
             }
@@ -166,6 +174,7 @@ impl Ledger {
             }
             Change::Owe { sink, event } => self.owe(sink, event, false, changes),
             Change::Settle { sink, key } => self.settle(&sink, key, changes),
+            Change::NoteLateDelivery { sink, delivery } => self.late_deliveries.add(&sink, delivery, changes),
             Change::Quarantine(event) => self.quarantine(event, changes),
             Change::Release { key, since, sinks } => {
                 let (event_id, asked_at, owed) = (key.id, Some(self.asked), BTreeSet::new());
@@ -225,7 +234,7 @@ impl Ledger {
         // A quarantined event keeps the bytes that were rejected.
         let kept = self.quarantined.get(&key).map(|facts| facts.bytes);
         let bytes = kept.unwrap_or(json.len() as u64);
-        if kept.is_none() && !self.late.contains_key(&key) {
+        if kept.is_none() && !self.late.contains_key(&key) && !json.is_empty() {
             changes.push((Key::Body(key), Some(json)));
         }
         let asked_at = Some(self.asked);
@@ -361,6 +370,16 @@ impl Ledger {
     /// Whether an event is pending for a lane.
     pub fn owes(&self, sink: &str, key: &EventKey) -> bool {
         self.late.get(key).is_some_and(|late| late.owed.contains(sink))
+    }
+
+    /// The newest late deliveries to a lane, in the order of delivery. At most [`LATE_DELIVERIES`].
+    pub fn late_deliveries(&self, sink: &str) -> impl Iterator<Item = &LateDelivery> {
+        self.late_deliveries.of(sink)
+    }
+
+    /// Whether all late deliveries are recorded that a lane may have made since its sink had this position.
+    pub fn knows_late_deliveries_since(&self, sink: &str, position: Option<Offset>) -> bool {
+        self.late_deliveries.are_known_since(sink, position)
     }
 
     /// The quarantined events.

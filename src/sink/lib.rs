@@ -247,6 +247,17 @@ pub struct Recorded {
     /// The last confirmation of the sink. `None` if the setting `start` or an operator chose the cursor, and no delivery
     /// has succeeded since.
     pub confirmed: Option<Confirmed>,
+    /// The newest late deliveries, in the order of delivery.
+    pub late: Vec<LateDelivery>,
+}
+
+/// An event that a sink has accepted below its position. The position does not tell whether the sink still has the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateDelivery {
+    /// The event.
+    pub event: EventKey,
+    /// The sink's position when the event was delivered.
+    pub after: Option<Offset>,
 }
 
 /// A sink's confirmation for a lane.
@@ -267,6 +278,8 @@ pub struct Resumed {
     /// The events above the cursor are still offered again, and the sink skips them. The pending events are not offered
     /// again.
     pub held: BTreeSet<EventKey>,
+    /// The events in [`Recorded::late`] that the sink has lost. They are delivered late again.
+    pub lost: BTreeSet<EventKey>,
 }
 
 /// The position of a lane according to the sink itself.
@@ -296,6 +309,22 @@ impl Recorded {
     /// Whether an event is recorded as delivered. Such an event is not offered again.
     pub fn covers(&self, key: &EventKey) -> bool {
         self.through.is_some_and(|through| key.offset <= through) && !self.pending.contains(key)
+    }
+
+    /// The late deliveries that a sink may lack if it was restored to this position. Earlier late deliveries are in the sink:
+    /// they came before an event that it still has.
+    fn late_since(&self, position: Option<Offset>) -> BTreeSet<EventKey> {
+        self.late.iter().filter(|delivery| delivery.after >= position).map(|delivery| delivery.event).collect()
+    }
+
+    /// The late deliveries that a table may lack. None, unless the table's position is lower than the confirmed position.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    fn late_in_doubt(&self, position: &Position) -> BTreeSet<EventKey> {
+        let confirmed = self.confirmed.and_then(|confirmed| confirmed.position);
+        match position {
+            Position::At(position) if *position < confirmed => self.late_since(*position),
+            _ => BTreeSet::new(),
+        }
     }
 }
 

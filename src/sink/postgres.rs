@@ -92,9 +92,14 @@ impl Postgres {
 impl Sink for Postgres {
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         let connection = self.pool.borrow().await?;
-        let (resumed, is_numbered) = take_over(&connection, recorded).await?;
+        let (mut resumed, is_numbered) = take_over(&connection, recorded).await?;
         if !is_numbered && let Position::At(_) = resumed.position {
             number(&connection, recorded.lane.channel.id).await?;
+        }
+        let late = recorded.late_in_doubt(&resumed.position);
+        if !late.is_empty() {
+            let keys: Vec<_> = late.iter().copied().collect();
+            resumed.lost = &late - &held_of(&connection, recorded.lane.channel.id, &keys).await?;
         }
         Ok(resumed)
     }
@@ -158,7 +163,7 @@ impl Sink for Postgres {
 
 /// Takes a lane over and reads its position. Also returns whether every row of the channel has a position.
 async fn take_over(connection: &Borrowed<'_>, recorded: &Recorded) -> Result<(Resumed, bool), SinkError> {
-    let Recorded { lane, epoch, through, pending, confirmed } = recorded;
+    let Recorded { lane, epoch, through, pending, confirmed, .. } = recorded;
     let Pool { settings, statements: Statements { adopt, claim, .. }, .. } = connection.pool;
     let (channel, sink) = (lane.channel.id.0, &*lane.sink);
     let (through, numbered) = (through.map(Offset::get), bigint(*epoch));
@@ -183,7 +188,7 @@ async fn take_over(connection: &Borrowed<'_>, recorded: &Recorded) -> Result<(Re
     let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
     let has_unnumbered: bool = row.get(5);
     let held = offsets.into_iter().zip(ids).filter_map(key).collect();
-    Ok((Resumed { position, held }, !has_unnumbered))
+    Ok((Resumed { position, held, ..Resumed::default() }, !has_unnumbered))
 }
 
 /// The oldest event of a channel that has a row.

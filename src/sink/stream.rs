@@ -14,8 +14,8 @@
 //! If a cursor was moved back, the position still counts a higher offset as delivered. The lane detects this, searches the
 //! whole stream for the lane's events, and delivers only the events that it does not find.
 //!
-//! Late deliveries do not move the position. If a stream was restored to a state before a late delivery and nothing else is
-//! missing, a restart does not detect that the late event is missing.
+//! Late deliveries do not move the position. If a stream has lost its last position, it has also lost the late deliveries
+//! after that position, and they are delivered again. If it has lost only late deliveries, this is not detected.
 //!
 //! # One protocol, two kinds of servers
 //!

@@ -33,7 +33,7 @@ use crate::run::context::RunContext;
 use crate::status::deliveries::LateDelivery;
 use crate::status::reporter;
 use crate::status::watchers::watcher_of;
-use ledger::{Confirmed, Cursor, DeadLetterFacts};
+use ledger::{Change, Confirmed, Cursor, DeadLetterFacts};
 use net::Chain;
 use net::retry::Retry;
 use proof::event::{EventType, Offset};
@@ -41,6 +41,7 @@ use record::Message;
 use sink::{Delivery, LaneRef, SinkError, Undelivered};
 use telemetry::trace::{ChildSpan, Trace, TraceId};
 
+mod lost;
 mod position;
 mod refusal;
 
@@ -216,7 +217,7 @@ impl Lane {
         }
         let proved = self.proof_of_late(record);
         if !self.settings.takes(record) {
-            self.settle(key, proved, None).await?;
+            self.settle(key, proved.map(Change::DeliveredLate).into_iter().collect()).await?;
             self.excluded(self.settings.misses_confidence(record).into());
             return Ok(());
         }
@@ -230,7 +231,8 @@ impl Lane {
         {
             if let Some(letter) = self.dead_letter(&message[0], &error) {
                 self.delivery = ChildSpan::default();
-                return Ok(self.settle(key, None, Some(letter)).await?);
+                let given_up = Change::GiveUp { sink: self.identity.sink.clone(), letter };
+                return Ok(self.settle(key, vec![given_up]).await?);
             }
             self.refused(error, stop).await?;
             // If the sink turns out to have the event already, this call settles the event.
@@ -244,7 +246,7 @@ impl Lane {
         let delivery = LateDelivery { offset, sink, at, is_asked_for: *cause == Cause::Operator };
         self.shared.channel.handle.board().late.note(delivery);
         // The sink may have turned out to have the event, which settled it without its proof.
-        self.settle(key, proved, None).await?;
+        self.settle(key, self.delivered_late(key, proved, self.confirmed)).await?;
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         let offset = offset.get();
         match cause {

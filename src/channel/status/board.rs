@@ -84,6 +84,8 @@ pub(crate) struct LaneBoard {
     pub(crate) status: LaneStatus,
     /// The time of the event that is being offered to the sink.
     offers: Option<Timestamp>,
+    /// The events that the sink has lost and that are delivered late again.
+    pub(crate) lost: BTreeSet<EventKey>,
     waiting: Option<Waiting>,
     pace: Pace,
 }
@@ -318,6 +320,7 @@ impl Board {
             (None, Some(_)) => LaneState::Behind,
             (None, None) => LaneState::Ok,
         };
+        let owes_lost = lane.is_some_and(|lane| lane.lost.iter().any(|key| ledger.owes(sink, key)));
         let cursor = ledger.cursor(sink).and_then(|cursor| cursor.through);
         let lag_events = newest.map(|newest| distance(newest, cursor));
         let since = lane.and_then(|lane| lane.offers).or_else(|| self.newest.since(cursor));
@@ -338,7 +341,7 @@ impl Board {
             queued_batches: lane.and_then(|lane| lane.waiting.as_ref()).map_or(0, Waiting::batches),
             events_per_second,
             seconds_left: events_per_second.and_then(|per_second| seconds_left(lag_events?, per_second)),
-            refill: refill.filter(|refill| cursor < Some(refill.to)),
+            refill: refill.filter(|refill| cursor < Some(refill.to) || owes_lost),
             ahead: ahead.filter(|ahead| cursor < Some(*ahead)),
             compared: self.comparisons.of(sink),
             early_ack: lane.and_then(|lane| lane.status.early_ack.clone()),

@@ -12,6 +12,7 @@ use super::entry::{
 };
 use super::history::{Contradiction, KnownEvent, Proof};
 use super::key::{Changes, Key};
+use super::late::LateDelivery;
 use super::replay::{Replay, ReplayState};
 use proof::event::{EventId, EventKey, Offset};
 
@@ -26,7 +27,7 @@ pub enum Change {
     /// Advances the cursor of a lane. Refused if the cursor is already higher.
     Advance { sink: SinkName, to: Cursor },
     /// Sets a cursor, possibly to a lower value, because an operator asked for it or because the sink lost data. Clears
-    /// the position that the sink had confirmed.
+    /// the position that the sink had confirmed, and the late deliveries that followed higher positions.
     SetCursor { sink: SinkName, to: Cursor },
     /// A sink has confirmed its position.
     Confirm { sink: SinkName, confirmed: Confirmed },
@@ -46,6 +47,8 @@ pub enum Change {
     Owe { sink: SinkName, event: Pending },
     /// A pending event was delivered to a lane.
     Settle { sink: SinkName, key: EventKey },
+    /// A sink has accepted an event below its position. Recorded so that the event is delivered again if the sink loses it.
+    NoteLateDelivery { sink: SinkName, delivery: LateDelivery },
     /// An event is rejected. It is then no longer pending.
     Quarantine(QuarantinedEvent),
     /// An event leaves the quarantine to be delivered. The event becomes pending for each of the `sinks` whose cursor
@@ -92,7 +95,7 @@ pub struct Pending {
     pub received: Option<Timestamp>,
     /// Whether the event became visible below offsets that were read earlier.
     pub appeared: bool,
-    /// The JSON of the event as it was received.
+    /// The JSON of the event as it was received. Empty if it must be read again.
     pub json: Bytes,
 }
 

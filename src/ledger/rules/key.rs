@@ -68,6 +68,9 @@ pub enum Key {
     /// [`Replay`](crate::Replay).
     #[strum_discriminants(strum(serialize = "replays"))]
     Replay(ReplayId),
+    /// [`LateDelivery`](crate::LateDelivery). Each such entry of a sink has a larger number than the previous one.
+    #[strum_discriminants(strum(serialize = "late-deliveries"))]
+    LateDelivery(u64, SinkName),
     /// An entry of a kind that this version does not know, because a newer version wrote it. The entry is kept as it is.
     #[strum_discriminants(strum(disabled))]
     Other(OtherKey),
@@ -143,6 +146,7 @@ impl Key {
             | Self::Contradiction
             | Self::Asked => Vec::new(),
             Self::Proofs(number) | Self::Replay(number) => number.to_be_bytes().to_vec(),
+            Self::LateDelivery(number, sink) => [&number.to_be_bytes()[..], sink.as_bytes()].concat(),
             Self::Workflow(id) => id.to_vec(),
             Self::Other(other) => other.key.to_vec(),
         }
@@ -166,6 +170,7 @@ impl Key {
             Table::Paused => bytes.is_empty().then_some(Self::Paused),
             Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),
             Table::Replay => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Replay),
+            Table::LateDelivery => number_and_sink(bytes).map(|(number, sink)| Self::LateDelivery(number, sink)),
             Table::Workflow => bytes.try_into().ok().map(Self::Workflow),
             Table::Version => bytes.is_empty().then_some(Self::Version),
             Table::Summary => bytes.is_empty().then_some(Self::Summary),
@@ -201,6 +206,11 @@ fn event_key(bytes: &[u8]) -> Option<EventKey> {
     let (number, id) = bytes.split_first_chunk::<8>()?;
     let id = if id.is_empty() { None } else { Some(event_id(id)?) };
     Some(EventKey { offset: offset(number)?, id })
+}
+
+fn number_and_sink(bytes: &[u8]) -> Option<(u64, SinkName)> {
+    let (number, name) = bytes.split_first_chunk()?;
+    Some((u64::from_be_bytes(*number), sink(name)?))
 }
 
 fn event_and_sink(bytes: &[u8]) -> Option<(EventKey, SinkName)> {

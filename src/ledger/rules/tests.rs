@@ -293,6 +293,7 @@ fn every_key_round_trips_through_bytes() {
         Key::Blocker,
         Key::Proofs(7),
         Key::Replay(7),
+        Key::LateDelivery(7, sink()),
         Key::Version,
         Key::Summary,
         Key::Other(OtherKey { kind: "of-tomorrow".into(), key: Bytes::from_static(b"\0key") }),

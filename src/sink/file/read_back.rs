@@ -10,13 +10,17 @@
 //! * If the active file has recorded events of the channel, but neither the active file nor a closed file has the anchor,
 //!   then the active file has lost the lines after these events, because the file was restored from a backup, or replaced.
 //!   The position is then the offset of the newest line that remains. Events above this position are offered again. Events
-//!   that the files still contain are recognized by offset and id, and skipped.
+//!   that the files still contain are recognized by offset and id, and skipped. Late deliveries since this position that the
+//!   files do not contain are lost: they are below the position, so they are delivered late again.
 //! * If the active file has no recorded event of the channel, the anchor cannot be expected in it. The file was just
 //!   rotated, moved away by another program, or emptied (`copytruncate`). This is normal, even if an operator has moved the
 //!   closed files away: a file that was started after the anchor was written contains no recorded line.
 //!
 //! # Invariants
 //!
+//! * **No recorded line follows the anchor.** If the anchor was delivered late, an operator may have replayed it, so that it
+//!   has two lines. If a recorded line follows a line of the anchor, this line is the earlier one, and the file has lost the
+//!   later one.
 //! * **The search ends at the anchor,** and begins with the newest file. Without an anchor (nothing was confirmed since an
 //!   operator chose the cursor), it ends at the first recorded line that it meets. No unrecorded line is before this line,
 //!   because a lane records each batch, or offers it again, before it appends the next.
@@ -28,8 +32,9 @@
 //!
 //! # Limits
 //!
-//! A late delivery has a lower offset than the lines before it. If the line of a late delivery is lost with the end of a
-//! file, the loss is noticed only if the lane wrote this line last.
+//! * If the active file has no recorded event of the channel at all, it counts as rotated, even if it was restored.
+//! * A file is complete for a lane if it ends with the event that the lane wrote last. If an operator has replayed this event,
+//!   a backup that ends with the event's first line looks complete.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -56,14 +61,14 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// Compares the files with the recorded state of a lane. Reads the newest file first.
     pub(super) fn compare(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        let mut search = Search { recorded, to_first_recorded: recorded.confirmed.is_none() };
+        let mut search = Search::of(recorded);
         let active = search.read_back(&self.active, self.length).doing("reading", &self.files.active)?;
         let SearchResult { mut held, newest, mut ended } = active;
         // If the active file has no recorded line, a missing anchor does not prove a loss, so the search can end at any
         // recorded line.
         search.to_first_recorded |= newest.is_none();
         for closed in Index::files_of(recorded.lane.channel.id, &self.files)?.iter().rev() {
-            if ended {
+            if ended || (search.anchor_is_late && newest.is_some()) {
                 break;
             }
             let found = search.read_closed(&self.files, closed)?;
@@ -71,18 +76,25 @@ impl Snapshot {
             ended = found.ended;
         }
         let Some(Confirmed { mut position, last }) = recorded.confirmed else {
-            return Ok(Resumed { position: Position::At(recorded.through), held });
+            return Ok(Resumed { position: Position::At(recorded.through), held, ..Resumed::default() });
         };
+        let mut lost = BTreeSet::new();
         if let (Some(newest), Some(last), false) = (newest, last, ended) {
-            // The last event may be a late delivery. Its offset may then be lower than the offset of the newest line.
-            position = last.offset.before().min(Some(newest.offset));
+            position = Some(newest.offset);
+            if !search.anchor_is_late {
+                // The state does not name a late delivery of an earlier version, or an older late delivery.
+                position = position.min(last.offset.before());
+            }
+            lost = recorded.late_since(position);
             tracing::warn!(channel = %recorded.lane.channel.name, path = %self.files.active.display(), missing = %last,
                 newest = %newest, "file does not contain the event that was written last: the file has lost lines");
             for key in keys(&self.files, Some(&self.active), self.length, recorded.lane.channel.id)? {
-                held.extend(Some(key?).filter(|key| Some(key.offset) > position));
+                let key = key?;
+                lost.remove(&key);
+                held.extend(Some(key).filter(|key| Some(key.offset) > position));
             }
         }
-        Ok(Resumed { position: Position::At(position), held })
+        Ok(Resumed { position: Position::At(position), held, lost })
     }
 
     /// The position of a channel without state: the highest offset in the files that name the channel. They are read from
@@ -177,6 +189,10 @@ fn highest_in(
 /// Searches a file for the events that were written after the recorded events.
 struct Search<'r> {
     recorded: &'r Recorded,
+    /// The event that the lane wrote last.
+    anchor: Option<EventKey>,
+    /// Whether the anchor was delivered late. It may then have an earlier line, and no recorded line follows the later line.
+    anchor_is_late: bool,
     /// Whether any recorded line ends the search. If not, only the anchor ends it.
     to_first_recorded: bool,
 }
@@ -190,10 +206,15 @@ struct SearchResult {
     ended: bool,
 }
 
-impl Search<'_> {
+impl<'r> Search<'r> {
+    fn of(recorded: &'r Recorded) -> Self {
+        let anchor = recorded.confirmed.and_then(|confirmed| confirmed.last);
+        let anchor_is_late = recorded.late.iter().any(|delivery| Some(delivery.event) == anchor);
+        Self { recorded, anchor, anchor_is_late, to_first_recorded: recorded.confirmed.is_none() }
+    }
+
     /// Reads events in the order in which they were written.
     fn read<E>(&self, events: impl Iterator<Item = Result<EventLine, E>>) -> Result<SearchResult, E> {
-        let anchor = self.recorded.confirmed.and_then(|confirmed| confirmed.last);
         let mut found = SearchResult::default();
         for event in events {
             let event = event?;
@@ -201,9 +222,11 @@ impl Search<'_> {
                 continue;
             }
             let (key, is_recorded) = (event.key, self.recorded.covers(&event.key));
-            if Some(key) == anchor || (is_recorded && self.to_first_recorded) {
+            if Some(key) == self.anchor || (is_recorded && self.to_first_recorded) {
                 found.held.clear();
                 found.ended = true;
+            } else if is_recorded && self.anchor_is_late {
+                found.ended = false;
             }
             if is_recorded {
                 found.newest = Some(key);

@@ -49,8 +49,14 @@ async fn a_dropped_delivery_is_found_at_the_next_resume() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
     let (ours, batch) = (channel(1), records(&channel(1), 1..100));
-    let recorded =
-        Recorded { lane: lane(&ours), epoch: 1, through: Some(offset(0)), pending: BTreeSet::new(), confirmed: None };
+    let recorded = Recorded {
+        lane: lane(&ours),
+        epoch: 1,
+        through: Some(offset(0)),
+        pending: BTreeSet::new(),
+        confirmed: None,
+        late: Vec::new(),
+    };
     let sink = File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default());
 
     {
@@ -96,9 +102,10 @@ async fn a_restored_file_reports_positions_before_it_accepts_more() {
         through: Some(offset(7)),
         pending: BTreeSet::new(),
         confirmed: Some(confirmed),
+        late: Vec::new(),
     };
     let resumed = sink.resume(&recorded).await.unwrap();
-    assert_eq!(resumed, Resumed { position: Position::At(Some(offset(3))), held: BTreeSet::new() });
+    assert_eq!(resumed, Resumed { position: Position::At(Some(offset(3))), ..Resumed::default() });
     deliver(&sink, &ours, &records(&ours, 4..9)).await.unwrap();
     assert_eq!(sink.resume(&recorded).await.unwrap().position, Position::At(Some(offset(7))));
     assert_eq!(std::fs::read(path).unwrap(), lines(&records(&ours, 1..9)));

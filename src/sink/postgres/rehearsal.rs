@@ -83,7 +83,14 @@ async fn deliver(connection: &Borrowed<'_>, sample: &Delivery<'_>) -> Result<(),
         LaneRef { channel: sample.lane.channel.clone(), sink: format!("{} (rehearsal)", sample.lane.sink).into() };
     let channel = lane.channel.id;
     let keys: Vec<_> = sample.messages.iter().map(record::Message::event_key).collect();
-    let start = Recorded { lane, epoch: sample.epoch, through: None, pending: BTreeSet::new(), confirmed: None };
+    let start = Recorded {
+        lane,
+        epoch: sample.epoch,
+        through: None,
+        pending: BTreeSet::new(),
+        confirmed: None,
+        late: Vec::new(),
+    };
     take_over(connection, &start).await?;
     write(connection, &Delivery { lane: &start.lane, after: None, ..*sample }).await?;
     connection.row_of(&start.lane).await?;

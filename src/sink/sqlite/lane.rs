@@ -70,7 +70,9 @@ impl Statements {
             Work::Resume(recorded) => {
                 let position = self.take_over(connection, recorded)?;
                 let held = self.with_rows(connection, recorded.lane.channel.id, &recorded.pending)?;
-                Ok(Resumed { position, held })
+                let late = recorded.late_in_doubt(&position);
+                let lost = &late - &self.with_rows(connection, recorded.lane.channel.id, &late)?;
+                Ok(Resumed { position, held, lost })
             }
             Work::Deliver { lane, epoch, after, through, rows } => {
                 let channel = lane.channel.id.to_string();

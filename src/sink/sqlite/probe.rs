@@ -92,7 +92,14 @@ fn rehearse(connection: &mut Connection, settings: &SqliteSettings) -> Result<()
     let message = Message::new(&record, &Shape::default());
     let rows = vec![Row::of(&message, Timestamp::now(), settings.operations)];
     let (pending, through) = (BTreeSet::new(), record.offset);
-    let resume = Work::Resume(Recorded { lane: lane.clone(), epoch: 0, through: None, pending, confirmed: None });
+    let resume = Work::Resume(Recorded {
+        lane: lane.clone(),
+        epoch: 0,
+        through: None,
+        pending,
+        confirmed: None,
+        late: Vec::new(),
+    });
     let deliver = Work::Deliver { lane, epoch: 0, after: None, through, rows };
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     schema::complete(&transaction, settings, false)?;

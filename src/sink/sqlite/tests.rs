@@ -81,7 +81,7 @@ impl Fixture {
 
 fn recorded(epoch: u64, through: i64) -> Recorded {
     let (lane, through) = (lane(&channel(1)), Some(offset(through)));
-    Recorded { lane, epoch, through, pending: BTreeSet::new(), confirmed: None }
+    Recorded { lane, epoch, through, pending: BTreeSet::new(), confirmed: None, late: Vec::new() }
 }
 
 fn key(message: &Message) -> EventKey {
@@ -119,7 +119,8 @@ async fn deliver(sink: &Sqlite, channel: &ChannelRef, messages: &[Message]) -> R
     let position = sink.position(&lane).await.map_err(|error| Undelivered::after(0, error))?;
     let after = if let Position::At(after) = position { after } else { None };
     if let Position::Missing(_) = position {
-        let begin = Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None };
+        let begin =
+            Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None, late: Vec::new() };
         sink.resume(&begin).await.map_err(|error| Undelivered::after(0, error))?;
     }
     deliver_after(sink, channel, after, messages).await

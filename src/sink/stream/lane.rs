@@ -24,7 +24,7 @@ use uuid::Uuid;
 use super::log::{Appended, ClaimedPosition, Log, UnrecordedEvents};
 use super::{Position, Unrecorded};
 use crate::narrowing::{OTHERS, OtherContent};
-use crate::{Delivery, LaneRef, Position as LanePosition, Recorded, Resumed, SinkError, Undelivered};
+use crate::{Delivery, LaneRef, LateDelivery, Position as LanePosition, Recorded, Resumed, SinkError, Undelivered};
 use net::tasks::lock;
 use proof::event::{ChannelId, EventKey};
 use record::Message;
@@ -89,6 +89,9 @@ impl<L: Log> Lane<L> {
             ClaimedPosition::At(position) => position,
         };
         let place = LanePosition::At(position.through);
+        // A stream cannot be asked for the late deliveries after the position itself. They count as present.
+        let is_lost = |delivery: &&LateDelivery| delivery.after > position.through;
+        let lost = recorded.late.iter().filter(is_lost).map(|delivery| delivery.event).collect();
         let unrecorded = Unrecorded::new(recorded, position.through);
         let doubted = unrecorded.doubted(&position, recorded);
         // The position no longer names events of earlier deliveries. Only a search of the whole stream finds these events.
@@ -105,7 +108,7 @@ impl<L: Log> Lane<L> {
             info!(%channel, %sink, events, "{}", L::HOLDS);
         }
         (self.position, self.held, self.is_claimed) = (position, unrecorded.offered(&there), true);
-        Ok(Resumed { position: place, held: there })
+        Ok(Resumed { position: place, held: there, lost })
     }
 
     /// Appends the messages that are not in the stream yet.

@@ -32,7 +32,8 @@ static TABLE: LazyLock<(Runtime, SqliteSettings)> = LazyLock::new(|| {
     let channel = ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(1)) };
     let lane = LaneRef { channel, sink: "local".into() };
     let sink = sink::sqlite(settings.clone(), UpkeepFailures::default()).unwrap();
-    let recorded = Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None };
+    let recorded =
+        Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None, late: Vec::new() };
     runtime.block_on(sink.resume(&recorded)).unwrap();
     (runtime, settings)
 });

@@ -75,8 +75,14 @@ async fn run(data: &[u8]) {
             position: Offset::new(through),
             last: Some(message(&channel, last.offset.get()).event_key()),
         });
-        let recorded =
-            Recorded { lane: lane.clone(), epoch: 1, through: Offset::new(through), pending: BTreeSet::new(), confirmed };
+        let recorded = Recorded {
+            lane: lane.clone(),
+            epoch: 1,
+            through: Offset::new(through),
+            pending: BTreeSet::new(),
+            confirmed,
+            late: Vec::new(),
+        };
         let resumed = sink.resume(&recorded).await.unwrap();
         if !has_line {
             lowest = through + 1;

@@ -36,8 +36,12 @@ impl Shown {
     async fn serve(&self, inclusive: bool, newest: bool) -> Scripted {
         let shown = self.clone();
         Scripted::answering(move |asked| {
-            let Some(limit) = asked.limit else { return StatusCode::NOT_FOUND.into_response() };
             let events = shown.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(limit) = asked.limit else {
+                let has_id = |(_, id): &&(i64, u128)| asked.event == Some(Uuid::from_u128(*id).to_string());
+                let found = events.iter().find(has_id).map(|(offset, id)| notice(*offset, *id));
+                return found.ok_or(StatusCode::NOT_FOUND).into_response();
+            };
             let from = asked.offset.map_or(0, |offset| if inclusive { offset } else { offset + 1 });
             let mut page: Vec<_> = events.iter().filter(|(offset, _)| *offset >= from).copied().collect();
             let has_more = page.len() > limit;
@@ -105,14 +109,27 @@ async fn an_event_visible_out_of_order_is_delivered_late_and_once_in_every_readi
 }
 
 #[tokio::test]
-async fn an_event_that_becomes_visible_while_the_daemon_is_stopped_is_delivered_after_the_start() {
-    let shown = Shown::with(plain([1, 2, 4, 5]));
+async fn late_events_are_delivered_after_the_start_and_again_to_a_restored_file() {
+    let shown = Shown::with(plain([1, 2, 5, 6]));
     let service = shown.serve(false, false).await;
     let setup = reading(&service);
     setup.run_until_lines(4).await;
-    shown.change(|events| events.extend(plain([3])));
-    setup.run_until_lines(5).await;
-    assert_eq!(setup.offsets("c0"), [1, 2, 4, 5, 3]);
+    let file = setup.path("events.jsonl");
+    let backup = fs::read(&file).unwrap();
+    // Two events become visible while the daemon is stopped.
+    shown.change(|events| events.extend(plain([3, 4])));
+    setup.run_until_lines(6).await;
+    assert_eq!(setup.offsets("c0"), [1, 2, 5, 6, 3, 4]);
+    fs::write(&file, &backup).unwrap();
+    setup.run_until_lines(6).await;
+    // Now the backup also lacks an event above the late ones.
+    shown.change(|events| events.extend(plain([7])));
+    setup.run_until_lines(7).await;
+    fs::write(&file, &backup).unwrap();
+    setup.run_until_lines(7).await;
+    let mut delivered = setup.offsets("c0");
+    delivered.sort_unstable();
+    assert!(delivered.iter().copied().eq(1..=7), "{delivered:?}");
 }
 
 #[tokio::test]

@@ -10,17 +10,16 @@
 //! | lower | the sink has lost data | it moves its cursor back and delivers again |
 //! | missing | the table or stream was dropped or purged | it waits for an operator: deliver again, or accept |
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::deliver::batch::Batch;
 use crate::deliver::lane::{Halt, Lane};
 use crate::error::ChannelError;
 use crate::read::gap_search;
-use crate::status::{Problem, Refill};
 use crate::verify::RejectionReason;
 use crate::verify::recent::digest_of;
 use ledger::{self, Change, Cursor, DeadLetter, Proof};
@@ -58,11 +57,14 @@ impl Lane {
 
     /// Requests the sink's position, and the events that the sink has beyond the recorded position.
     async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
-        let (recorded, Resumed { position, held }) = loop {
+        let (recorded, Resumed { position, held, lost }) = loop {
             let recorded = self.recorded();
             match self.settings.sink.resume(&recorded).await {
                 Ok(Resumed { position: Position::Missing(place), .. }) => self.missing(&place, stop).await?,
-                Ok(resumed) => break (recorded, resumed),
+                Ok(resumed) => match self.unknown(&recorded, &resumed) {
+                    Some(place) => self.missing(&place, stop).await?,
+                    None => break (recorded, resumed),
+                },
                 Err(error) => self.refused(error, stop).await?,
             }
         };
@@ -73,13 +75,20 @@ impl Lane {
             Position::At(position) => (position, self.compare(&recorded, position).await?),
             Position::Untracked | Position::Missing(_) => (None, false),
         };
+        // The lost events above the position are delivered again in order.
+        let lost: BTreeSet<_> = lost.into_iter().filter(|key| Some(key.offset) <= position).collect();
         // Settle the late events that the sink has, before new events are delivered: a sink looks for them only beyond the
         // recorded position. The commit that settles these events also moves the recorded position past them.
         for key in held.intersection(&recorded.pending) {
-            self.settle(*key, None, None).await?;
+            self.settle(*key, self.delivered_late(*key, None, Some(ledger::Confirmed { position, last: None })))
+                .await?;
         }
         if has_lost {
-            return self.move_back(position).await;
+            return self.move_back(position, lost).await;
+        }
+        if !lost.is_empty() {
+            self.shared.commit(self.owe_again(&lost)).await?;
+            self.report_refill(position, None, lost);
         }
         let highest = position.filter(|position| !self.has_passed(*position));
         self.held = held.into_iter().map(|key| key.offset).filter(|offset| !self.has_passed(*offset)).collect();
@@ -101,7 +110,8 @@ impl Lane {
         });
         let confirmed = confirmed.map(|ledger::Confirmed { position, last }| sink::Confirmed { position, last });
         let epoch = self.shared.owned.leased.lease.epoch;
-        Recorded { lane: self.identity.clone(), epoch, through: self.through, pending: owed, confirmed }
+        let (lane, late) = (self.identity.clone(), self.late_deliveries());
+        Recorded { lane, epoch, through: self.through, pending: owed, confirmed, late }
     }
 
     /// Compares the sink's position with the recorded position. Returns whether the sink has lost data.
@@ -124,13 +134,15 @@ impl Lane {
     }
 
     /// Moves the cursor back to the sink's position, because the sink has lost data. If the sink's position is still above
-    /// the cursor, the cursor stays, because the events between the two are not recorded.
-    async fn move_back(&mut self, position: Option<Offset>) -> Result<(), Halt> {
+    /// the cursor, the cursor stays, because the events between the two are not recorded. The events in `lost` are below the
+    /// position, and are delivered late again.
+    async fn move_back(&mut self, position: Option<Offset>, lost: BTreeSet<EventKey>) -> Result<(), Halt> {
         let through = position.min(self.through);
         let (sink, to) = (self.identity.sink.clone(), Cursor { through });
         let confirmed = ledger::Confirmed { position, last: None };
-        let changes =
-            vec![Change::SetCursor { sink: sink.clone(), to }, Change::Confirm { sink: sink.clone(), confirmed }];
+        let mut changes = self.owe_again(&lost);
+        changes.push(Change::SetCursor { sink: sink.clone(), to });
+        changes.push(Change::Confirm { sink: sink.clone(), confirmed });
         self.shared.commit(changes).await?;
         self.shared.hub.detach(&sink);
         let before = self.through;
@@ -139,37 +151,9 @@ impl Lane {
         let channel = &self.identity.channel.name;
         warn!(%channel, %sink, position = position.map(Offset::get), delivered = before.map(Offset::get), "sink has lost data: more events were delivered than the sink has; it was probably restored from a backup; delivering the events above the sink's position again");
         self.accepted();
-        let mut board = self.shared.channel.handle.board();
-        board.lane_recorded(&sink, through);
-        let refill = &mut board.lane(&sink).status.refill;
-        let to = refill.as_ref().map(|refill| refill.to).max(before);
-        *refill = to.map(|to| Refill { above: through, to });
+        self.shared.channel.handle.board().lane_recorded(&sink, through);
+        self.report_refill(through, before, lost);
         Err(Halt::MovedBack)
-    }
-
-    /// Handles a sink that stores positions but has none for this lane. Waits until an operator resumes the sink. By resuming
-    /// the sink, the operator accepts its content.
-    async fn missing(&mut self, place: &str, stop: &CancellationToken) -> Result<(), Halt> {
-        let (channel, sink) = (self.identity.channel.name.clone(), self.identity.sink.clone());
-        let cursor = Cursor { through: self.through };
-        let message = format!(
-            "{place}, although events up to offset {cursor} were delivered: the sink's data was dropped, purged or replaced. Nothing is \
-             delivered until you decide. To deliver again, from the start or another offset: `channeld pause {channel}`, \
-             `channeld cursor set {channel} --sink {sink} --to earliest --yes` (or --to OFFSET), `channeld resume {channel}`. To \
-             accept the sink as it is and continue above {cursor}: `channeld resume {channel} --sink {sink}`"
-        );
-        error!(%channel, %sink, reason = message, "sink has no position: nothing is delivered until an operator decides");
-        let (kind, since) = (Problem::POSITION_MISSING.to_owned(), Timestamp::now());
-        let problem = Problem { kind, message, since, times: 1, needs_attention: true };
-        let handle = self.shared.channel.handle.clone();
-        handle.board().lane(&sink).status.error = Some(problem.clone());
-        handle.sink_is_gone(&sink, problem);
-        self.until_active(stop).await?;
-        // This change removes the earlier confirmation, so that the sink adopts the cursor as its position.
-        self.shared.commit(vec![Change::SetCursor { sink: sink.clone(), to: cursor }]).await?;
-        handle.board().lane(&sink).status.error = None;
-        info!(%channel, %sink, cursor = self.through.map(Offset::get), "an operator has accepted the sink's contents");
-        Ok(())
     }
 
     /// Updates the confirmed position after a delivery. Does nothing if the sink stores no positions.
@@ -281,18 +265,11 @@ impl Lane {
         changes.chain(self.confirm()).collect()
     }
 
-    /// Records that a late event is settled. Either the sink has accepted or excluded the event, or the event becomes the
-    /// dead letter `letter`.
-    pub(super) async fn settle(
-        &mut self,
-        key: EventKey,
-        proved: Option<Proof>,
-        letter: Option<DeadLetter>,
-    ) -> Result<(), ChannelError> {
-        let sink = &self.identity.sink;
-        let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
-        let settled = Change::Settle { sink: sink.clone(), key };
-        let changes = [settled].into_iter().chain(given_up).chain(proved.map(Change::DeliveredLate));
+    /// Records that a late event is settled, and what became of it: the sink has accepted or excluded it, or it is a dead
+    /// letter.
+    pub(super) async fn settle(&mut self, key: EventKey, outcome: Vec<Change>) -> Result<(), ChannelError> {
+        let settled = Change::Settle { sink: self.identity.sink.clone(), key };
+        let changes = [settled].into_iter().chain(outcome);
         self.shared.commit(changes.chain(self.confirm()).collect()).await?;
         self.shared.channel.handle.board().lane_offers(&self.settings.name, None);
         Ok(())

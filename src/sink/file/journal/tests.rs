@@ -16,6 +16,7 @@ use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Format};
 
 mod closing;
+mod late;
 mod position;
 
 const FORMATS: [Format; 3] = [Format::Json, Format::CloudEvents, Format::Raw];
@@ -57,7 +58,7 @@ fn open(path: &Path) -> Result<Journal, SinkError> {
 
 fn recorded(channel: &ChannelRef, through: Option<i64>, pending: &[i64]) -> Recorded {
     let pending = pending.iter().map(|&number| record(channel, number).event_key()).collect();
-    Recorded { lane: lane(channel), epoch: 1, through: through.map(offset), pending, confirmed: None }
+    Recorded { lane: lane(channel), epoch: 1, through: through.map(offset), pending, confirmed: None, late: Vec::new() }
 }
 
 fn resume(journal: &mut Journal, recorded: &Recorded) {
@@ -68,7 +69,7 @@ fn resume(journal: &mut Journal, recorded: &Recorded) {
 /// contain.
 fn compare(journal: &mut Journal, recorded: &Recorded) -> (Position, BTreeSet<Offset>) {
     let snapshot = journal.snapshot().unwrap();
-    let Resumed { position, held } = snapshot.compare(recorded).unwrap();
+    let Resumed { position, held, .. } = snapshot.compare(recorded).unwrap();
     let offsets = offsets(&held);
     journal.pass_over(recorded.lane.channel.id, held, snapshot.displacements);
     (position, offsets)

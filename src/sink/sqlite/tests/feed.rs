@@ -60,7 +60,8 @@ async fn several_lanes_of_one_channel_share_the_positions_of_a_table() {
     let sink = place.sink();
     let other = LaneRef { sink: "other".into(), ..lane(&channel(1)) };
     for lane in [lane(&channel(1)), other.clone()] {
-        let recorded = Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None };
+        let recorded =
+            Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None, late: Vec::new() };
         sink.resume(&recorded).await.unwrap();
     }
     for (lane, after, offsets) in [

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Confirmed;
+use crate::{Confirmed, LateDelivery};
 
 /// The record of a lane that has delivered up to `through`.
 fn confirmed(through: i64) -> Recorded {
@@ -148,4 +148,20 @@ async fn a_backup_renamed_over_the_open_database_gets_no_foreign_wal() {
     std::fs::rename(backup, &place.settings.path).unwrap();
     assert_noticed(&place, &sink).await;
     assert_eq!(offsets_of(&kept), [1, 2, 3, 4, 5, 6, 7], "the log was written into the file that it belongs to");
+}
+
+#[tokio::test]
+async fn a_restored_database_names_the_late_deliveries_that_it_lacks() {
+    let place = Fixture::new();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), [1, 5])).await.unwrap();
+    deliver(&sink, &channel(1), &records(&channel(1), [2])).await.unwrap();
+    let late = [(2, 5), (3, 5), (4, 6)];
+    let late = late
+        .map(|(number, after)| LateDelivery { event: key(&record(&channel(1), number)), after: Some(offset(after)) });
+    for (through, lost) in [(5, &[][..]), (7, &[3, 4])] {
+        let resumed = sink.resume(&Recorded { late: late.into(), ..confirmed(through) }).await.unwrap();
+        let lost: BTreeSet<_> = lost.iter().map(|&number| key(&record(&channel(1), number))).collect();
+        assert_eq!((resumed.position, resumed.lost), (at(5), lost), "{through}");
+    }
 }

@@ -118,7 +118,14 @@ impl Memory {
 
 /// Resumes with this cursor. If `confirmed` is `None`, an operator has set the cursor.
 async fn resume(lane: &mut Lane<Memory>, through: Option<Offset>, confirmed: Option<Confirmed>) -> Resumed {
-    let recorded = Recorded { lane: lane.identity.clone(), epoch: 1, through, pending: BTreeSet::new(), confirmed };
+    let recorded = Recorded {
+        lane: lane.identity.clone(),
+        epoch: 1,
+        through,
+        pending: BTreeSet::new(),
+        confirmed,
+        late: Vec::new(),
+    };
     lane.resume(&recorded).await.unwrap()
 }
 
@@ -228,4 +235,19 @@ async fn nothing_is_appended_with_a_wrong_or_missing_position() {
     let displaced = deliver(&mut lane, 2, 3..=4).await.unwrap_err();
     assert!(matches!(displaced.error, SinkError::Displaced(_)), "{displaced:?}");
     assert_eq!(log.offsets(), [1, 2]);
+}
+
+#[tokio::test]
+async fn late_deliveries_after_a_lost_position_are_lost() {
+    let log = Memory::default();
+    let mut lane = begun(&log).await;
+    deliver(&mut lane, 0, 1..=5).await.unwrap();
+    let key = |number| records(&channel(1), [number])[0].event_key();
+    let late =
+        [(2, 5), (3, 6), (4, 7)].map(|(number, after)| LateDelivery { event: key(number), after: Some(offset(after)) });
+    let (identity, through) = (lane.identity.clone(), Some(offset(7)));
+    let confirmed = Some(Confirmed { position: through, last: None });
+    let recorded =
+        Recorded { lane: identity, epoch: 1, through, pending: BTreeSet::new(), confirmed, late: late.into() };
+    assert_eq!(lane.resume(&recorded).await.unwrap().lost, [3, 4].map(key).into());
 }

@@ -60,7 +60,8 @@ impl DirectLane {
 
     pub(crate) async fn resume(&mut self) -> Result<Resumed, SinkError> {
         let Self { lane, epoch, through, confirmed, pending, .. } = self.clone();
-        let resumed = self.sink.resume(&Recorded { lane, epoch, through, pending, confirmed }).await?;
+        let resumed =
+            self.sink.resume(&Recorded { lane, epoch, through, pending, confirmed, late: Vec::new() }).await?;
         if let Position::At(position) = resumed.position {
             self.confirmed = Some(Confirmed { position, last: confirmed.and_then(|confirmed| confirmed.last) });
         }

@@ -15,6 +15,8 @@ use tokio::task::JoinSet;
 pub(crate) struct Asked {
     pub(crate) offset: Option<i64>,
     pub(crate) limit: Option<usize>,
+    /// The id in a request for one event.
+    pub(crate) event: Option<String>,
 }
 
 /// A running service. It ends when it is dropped.
@@ -62,6 +64,7 @@ impl Asked {
         Self {
             offset: value("offset").map(|offset| offset.parse().unwrap()),
             limit: value("limit").map(|limit| limit.parse().unwrap()),
+            event: uri.path().split_once("/events/search/").map(|(_, id)| id.to_owned()),
         }
     }
 }

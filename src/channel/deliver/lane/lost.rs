@@ -1,0 +1,113 @@
+//! Handles a sink that has lost its position or late deliveries.
+//!
+//! A late delivery is below the sink's position, so the position does not tell whether the sink still has the event. The ledger
+//! records the late deliveries of each lane. A sink that was restored from a backup names the late deliveries that it has lost,
+//! and they become pending again. If the ledger has forgotten late deliveries since the backup, or the sink has no position, an
+//! operator decides.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::deliver::lane::{Halt, Lane};
+use crate::status::{Problem, Refill};
+use ledger::{Change, Confirmed, Cursor, LATE_DELIVERIES, LateDelivery, Pending, Proof};
+use proof::event::{EventKey, Offset};
+use sink::{self, Position, Recorded, Resumed};
+
+impl Lane {
+    /// Returns the late deliveries that the ledger records.
+    pub(super) fn late_deliveries(&self) -> Vec<sink::LateDelivery> {
+        let of_sink = |&LateDelivery { event, after }: &LateDelivery| sink::LateDelivery { event, after };
+        self.shared.look(|ledger| ledger.late_deliveries(&self.identity.sink).map(of_sink).collect())
+    }
+
+    /// Returns the changes that record a late delivery to a sink that has this position, and the proof of the event. A sink
+    /// without positions is never compared, so its late deliveries are not recorded.
+    pub(super) fn delivered_late(
+        &self,
+        key: EventKey,
+        proved: Option<Proof>,
+        confirmed: Option<Confirmed>,
+    ) -> Vec<Change> {
+        let sink = self.identity.sink.clone();
+        let note = |Confirmed { position, .. }| Change::NoteLateDelivery {
+            sink,
+            delivery: LateDelivery { event: key, after: position },
+        };
+        let noted = confirmed.filter(|_| self.is_owed(&key)).map(note);
+        noted.into_iter().chain(proved.map(Change::DeliveredLate)).collect()
+    }
+
+    /// If a sink was restored, and some of the late deliveries that it has lost are unknown or cannot be requested, returns the
+    /// reason as a text for [`missing`](Self::missing).
+    pub(super) fn unknown(&self, recorded: &Recorded, Resumed { position, lost, .. }: &Resumed) -> Option<String> {
+        let Position::At(position) = *position else { return None };
+        if let Some(EventKey { offset, .. }) = lost.iter().find(|key| key.id.is_none()) {
+            return Some(format!("the sink has lost the event at offset {offset}, which has no id to request it by"));
+        }
+        let has_lost = recorded.confirmed.is_some_and(|confirmed| position < confirmed.position) || !lost.is_empty();
+        let sink = &self.identity.sink;
+        if !has_lost || self.shared.look(|ledger| ledger.knows_late_deliveries_since(sink, position)) {
+            return None;
+        }
+        let position = Cursor { through: position };
+        Some(format!(
+            "the sink ends at offset {position}, and more than {LATE_DELIVERIES} events below that offset were delivered late since, so the lost ones are unknown"
+        ))
+    }
+
+    /// Handles a sink that stores positions but has none for this lane. Waits until an operator resumes the sink. By resuming
+    /// the sink, the operator accepts its content.
+    pub(super) async fn missing(&mut self, place: &str, stop: &CancellationToken) -> Result<(), Halt> {
+        let (channel, sink) = (self.identity.channel.name.clone(), self.identity.sink.clone());
+        let cursor = Cursor { through: self.through };
+        let message = format!(
+            "{place}, although events up to offset {cursor} were delivered: the sink's data was dropped, purged or replaced. Nothing is \
+             delivered until you decide. To deliver again, from the start or another offset: `channeld pause {channel}`, \
+             `channeld cursor set {channel} --sink {sink} --to earliest --yes` (or --to OFFSET), `channeld resume {channel}`. To \
+             accept the sink as it is and continue above {cursor}: `channeld resume {channel} --sink {sink}`"
+        );
+        error!(%channel, %sink, reason = message, "sink has no position: nothing is delivered until an operator decides");
+        let (kind, since) = (Problem::POSITION_MISSING.to_owned(), Timestamp::now());
+        let problem = Problem { kind, message, since, times: 1, needs_attention: true };
+        let handle = self.shared.channel.handle.clone();
+        handle.board().lane(&sink).status.error = Some(problem.clone());
+        handle.sink_is_gone(&sink, problem);
+        self.until_active(stop).await?;
+        // This change removes the earlier confirmation, so that the sink adopts the cursor as its position.
+        self.shared.commit(vec![Change::SetCursor { sink: sink.clone(), to: cursor }]).await?;
+        handle.board().lane(&sink).status.error = None;
+        info!(%channel, %sink, cursor = self.through.map(Offset::get), "an operator has accepted the sink's contents");
+        Ok(())
+    }
+
+    /// Reports that the events above `above` up to `to`, and those in `lost`, are delivered again.
+    pub(super) fn report_refill(&self, above: Option<Offset>, to: Option<Offset>, lost: BTreeSet<EventKey>) {
+        let first = lost.first().map(|key| key.offset.before());
+        let to = to.max(lost.last().map(|key| key.offset));
+        let above = first.map_or(above, |first| above.min(first));
+        let mut board = self.shared.channel.handle.board();
+        let lane = board.lane(&self.identity.sink);
+        let to = lane.status.refill.map(|refill| refill.to).max(to);
+        lane.status.refill = to.map(|to| Refill { above, to });
+        lane.lost = lost;
+    }
+
+    /// Returns the changes that make lost events pending again.
+    pub(super) fn owe_again(&self, lost: &BTreeSet<EventKey>) -> Vec<Change> {
+        let Some(first) = lost.first() else { return Vec::new() };
+        let (channel, sink, offset) = (&self.identity.channel.name, &self.identity.sink, first.offset.get());
+        warn!(%channel, %sink, events = lost.len(), offset, "sink has lost events that were delivered late: it was probably restored from a backup; delivering them again");
+        let first_seen = self.shared.channel.parts.machine.now();
+        let event = |key: &EventKey| {
+            let (offset, event_id, received, appeared, json) = (key.offset, key.id, None, false, Bytes::new());
+            Pending { offset, event_id, first_seen, received, appeared, json }
+        };
+        let owe = |key| Change::Owe { sink: sink.clone(), event: event(key) };
+        [Change::Asked(self.shared.asked())].into_iter().chain(lost.iter().map(owe)).collect()
+    }
+}
