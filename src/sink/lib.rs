@@ -154,6 +154,12 @@ pub trait Sink: Send + Sync {
         Ok(())
     }
 
+    /// Waits until the sink has found, without a delivery, that another program has changed its data. The lane then calls
+    /// [`resume`](Self::resume). By default, only a delivery finds a change. The future may be dropped.
+    async fn displaced(&self, _lane: &LaneRef) {
+        std::future::pending::<()>().await;
+    }
+
     /// Waits until the sink's rate limit allows the lane's next offer, and until the pause that the target asked for ends.
     /// Called before each offer. The future may be dropped.
     async fn pace(&self, _lane: &LaneRef) {}

@@ -129,6 +129,10 @@ impl Lane {
                 biased;
                 () = stop.cancelled() => return Err(Halt::Stopped),
                 next = upcoming.next() => next,
+                () = self.settings.sink.displaced(&self.identity) => {
+                    done = self.resume_and_report(stop).await;
+                    continue;
+                }
             };
             done = match next {
                 Some(Work::Batch(prepared)) => upcoming.during(self.batch(prepared, stop)).await,

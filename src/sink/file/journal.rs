@@ -53,6 +53,7 @@ use super::read_back::Snapshot;
 use super::settings::{FileSettings, OpenFiles, Rotation};
 use crate::SinkError;
 use crate::system::{Identity, IoContext, identity, if_there, rename_new, sync_directory};
+use net::Chain;
 use proof::event::{ChannelId, EventKey};
 use record::Message;
 use telemetry::metrics::{Upkeep, UpkeepFailures};
@@ -75,6 +76,9 @@ pub(super) struct Journal {
     /// Notified when a file was opened, because another one may have been closed.
     pub(super) opened: Arc<Notify>,
 }
+
+/// A file that another program has changed or put at the path, and its length.
+pub(super) type OtherFile = (Identity, u64);
 
 #[derive(Debug)]
 struct JournalLane {
@@ -152,6 +156,30 @@ impl Journal {
                 Ok(none.insert(active))
             }
         }
+    }
+
+    /// The file at the path, if another program has changed or replaced the file since the last batch. An absent or empty file
+    /// was rotated.
+    fn other_file(&self) -> Option<OtherFile> {
+        let active = self.active.as_ref()?;
+        let there = fs::metadata(&self.settings.path).ok().filter(|there| there.len() > 0)?;
+        let there = (identity(&there), there.len());
+        (there != (active.identity, active.length)).then_some(there)
+    }
+
+    /// Looks at the file between two batches. Another file counts only if the previous look has found the same one, because a
+    /// program may still be copying it. Returns this file, and how often the file was found changed.
+    pub(super) fn look(&mut self, before: Option<OtherFile>) -> (Option<OtherFile>, u64) {
+        let other = self.other_file();
+        if other.is_some()
+            && other == before
+            && let Err(error) = self.open()
+        {
+            // Each lane gets this error when it compares its position.
+            self.displacements += 1;
+            self.displaced_by = Chain(&error).to_string();
+        }
+        (other, self.displacements)
     }
 
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, SinkError> {

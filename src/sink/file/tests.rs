@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::*;
 use crate::Confirmed;
 use crate::tests::{channel, deliver, lane, lines, offset, records};
+use record::Message;
 
 impl FileSettings {
     /// The file at `path`, with default settings.
@@ -109,4 +112,38 @@ async fn a_restored_file_reports_positions_before_it_accepts_more() {
     deliver(&sink, &ours, &records(&ours, 4..9)).await.unwrap();
     assert_eq!(sink.resume(&recorded).await.unwrap().position, Position::At(Some(offset(7))));
     assert_eq!(std::fs::read(path).unwrap(), lines(&records(&ours, 1..9)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_restored_while_no_event_arrives_is_found_and_a_rotated_one_is_not() {
+    const LONG: Duration = Duration::from_secs(60);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let (ours, batch) = (channel(1), records(&channel(1), 1..8));
+    let sink = File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default());
+    let recorded = |last: Option<&Message>| {
+        let through = last.map(Message::offset);
+        let confirmed = Some(Confirmed { position: through, last: last.map(Message::event_key) });
+        Recorded { lane: lane(&ours), epoch: 1, through, pending: BTreeSet::new(), confirmed, late: Vec::new() }
+    };
+    sink.resume(&recorded(None)).await.unwrap();
+    let is_found = async || timeout(LONG, sink.displaced(&lane(&ours))).await.is_ok();
+    assert!(!is_found().await);
+
+    deliver(&sink, &ours, &batch[..5]).await.unwrap();
+    std::fs::rename(&path, directory.path().join("moved")).unwrap();
+    assert!(!is_found().await, "a file that was moved away is not lost");
+    std::fs::write(&path, "").unwrap();
+    deliver(&sink, &ours, &batch[5..]).await.unwrap();
+    assert!(!is_found().await, "the sink continues in the new file");
+
+    let beside = directory.path().join("beside");
+    for restored in [&path, &beside] {
+        std::fs::write(restored, lines(&batch[..3])).unwrap();
+        std::fs::rename(restored, &path).unwrap();
+        assert!(is_found().await, "{}", restored.display());
+        assert_eq!(sink.resume(&recorded(batch.last())).await.unwrap().position, Position::At(Some(offset(3))));
+        assert!(!is_found().await, "a change is found once");
+        deliver(&sink, &ours, &batch[3..]).await.unwrap();
+    }
 }

@@ -194,8 +194,9 @@ async fn a_restored_file_gets_the_lost_events_again_and_no_event_twice() {
         } else {
             fs::write(&file, backup).unwrap();
         }
+        daemon.until("the lost events are in the file, although no new event arrives", |_| setup.lines() == 7).await;
         simulator.publish(0, 1);
-        daemon.until("the lost events and the new one are in the file", |_| setup.lines() == 8).await;
+        daemon.until("the new event arrives", |_| setup.lines() == 8).await;
         let admin = admin_of(&mut daemon).await;
         admin.until(&mut daemon, "/readyz", "the daemon is ready again", is_ready).await;
         let log = daemon.stop().await;

@@ -38,6 +38,11 @@ impl Lane {
             let to = Cursor { through: self.through };
             self.shared.commit(vec![Change::SetCursor { sink, to }]).await?;
         }
+        self.resume_and_report(stop).await
+    }
+
+    /// Compares the sink's position without a delivery that follows.
+    pub(super) async fn resume_and_report(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let resumed = self.resume(stop).await;
         self.accepted();
         resumed
