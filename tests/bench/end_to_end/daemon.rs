@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::io::{self, Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The longest time without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The timeout of a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The token of the feed's consumer.
 pub(crate) const TOKEN: &str = "token-of-the-benchmark";
@@ -192,4 +196,14 @@ impl Daemon<'_> {
     pub(crate) fn stop(self) {
         self.process.stop();
     }
+}
+
+/// Whether a listener of the daemon answers with status 200.
+pub(crate) fn probe(listener: SocketAddr, path: &str) -> io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&listener, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {listener}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.starts_with("HTTP/1.1 200 "))
 }

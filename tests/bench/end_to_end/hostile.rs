@@ -1,13 +1,12 @@
-//! Whether one channel is delivered on time beside 999 channels that misbehave in every way, and how much these cost.
+//! Whether one channel is delivered on time beside 999 channels that misbehave in every way, how much these cost, and how much
+//! memory the daemon keeps after all channels have become healthy.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use simulator::Options;
 
-use super::daemon::Place;
+use super::daemon::{Daemon, Place, probe};
 use super::latency::{Course, Wanted, millis};
 use super::service::Hosted;
 use super::table::{Samples, Table, figure, mebibytes};
@@ -21,14 +20,23 @@ const RATE: f64 = 5.0;
 /// The number of events of each misbehaving channel.
 const EVENTS: u64 = 1_000;
 
-/// The wait between two probes, and the timeout of a probe.
+/// The wait between two probes.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The expected peak is at most the sum of these: for pages and queues (`limits.memory` is 192 MiB by default), and for
 /// the rest of the process.
 const MEMORY_MIB: u64 = 256;
 const REST_MIB: u64 = 64;
+
+/// How long all channels are healthy before the memory is measured again.
+const HEALING: Duration = Duration::from_secs(60);
+
+/// How long a daemon runs that was started again, before its memory is measured. This daemon has the same state, but never had a
+/// misbehaving channel.
+const SETTLING: Duration = Duration::from_secs(30);
+
+/// How much more memory the daemon may keep than the daemon that was started again.
+const KEPT_MIB: f64 = 32.0;
 
 pub(crate) fn run(wanted: Wanted) {
     eprintln!("hostile: {CROWD} channels misbehave for {} s", wanted.time.as_secs());
@@ -37,13 +45,19 @@ pub(crate) fn run(wanted: Wanted) {
     (1..=CROWD).for_each(|channel| service.simulator.publish(channel, EVENTS));
     let course = Course::of(&service, wanted);
     let place = course.place(1);
-    let ended = AtomicBool::new(false);
+    let (ended, mut healed) = (AtomicBool::new(false), 0);
     let (measured, probes) = std::thread::scope(|scope| {
         let prober = scope.spawn(|| Probes::until(&ended, &place));
-        let measured = course.run_in(&place, 1, Duration::from_secs_f64(RATE.recip()));
-        ended.store(true, Ordering::Relaxed);
+        let measured = course.run_in(&place, 1, Duration::from_secs_f64(RATE.recip()), |daemon| {
+            ended.store(true, Ordering::Relaxed);
+            (1..=CROWD).for_each(|channel| service.simulator.misbehave(channel, None));
+            healed = after(daemon, HEALING);
+        });
         (measured, prober.join().unwrap())
     });
+    let mut daemon = place.start();
+    let started_again = after(&mut daemon, SETTLING);
+    daemon.stop();
 
     let idle_ms = millis(wanted.idle_wait);
     let title =
@@ -59,11 +73,22 @@ pub(crate) fn run(wanted: Wanted) {
     }
     table.figure("MiB resident, peak", mebibytes(measured.cost.peak), &format!("{} or less", MEMORY_MIB + REST_MIB));
     table.figure("MiB resident, at the end", mebibytes(measured.cost.resident), "");
+    let most = mebibytes(started_again) + KEPT_MIB;
+    let wanted_healed = format!("{most:.0} or less");
+    table.figure("MiB resident, a minute after all became healthy", mebibytes(healed), &wanted_healed);
+    table.figure("MiB resident, after another start", mebibytes(started_again), "");
     table.figure("% of one core", measured.cost.cpu.as_secs_f64() / wanted.time.as_secs_f64() * 100.0, "");
     let answered = figure(probes.times.len() as f64);
     table.figure(&format!("probes of /livez that failed, beside {answered} that did not"), probes.failed as f64, "0");
     table.figure("  longest of these, ms", probes.times.at(1.0), "1,000 or less");
     table.print();
+}
+
+/// Waits, and returns the resident bytes.
+fn after(daemon: &mut Daemon<'_>, wait: Duration) -> u64 {
+    std::thread::sleep(wait);
+    daemon.must_run();
+    daemon.cost().resident
 }
 
 /// The results of the probes of `/livez`.
@@ -79,7 +104,7 @@ impl Probes {
         while !ended.load(Ordering::Relaxed) {
             if let Some(admin) = place.admin() {
                 let began = Instant::now();
-                match probe(admin) {
+                match probe(admin, "/livez") {
                     Ok(true) => probes.times.push(millis(began.elapsed())),
                     Ok(false) | Err(_) => probes.failed += 1,
                 }
@@ -88,14 +113,4 @@ impl Probes {
         }
         probes
     }
-}
-
-/// Whether the answer is 200.
-fn probe(admin: SocketAddr) -> std::io::Result<bool> {
-    let mut stream = TcpStream::connect_timeout(&admin, PROBE_TIMEOUT)?;
-    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-    write!(stream, "GET /livez HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer.starts_with("HTTP/1.1 200 "))
 }

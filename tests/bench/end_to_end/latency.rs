@@ -130,7 +130,7 @@ impl<'a> Course<'a> {
     /// Publishes in the first channels, at random intervals with this mean.
     fn run(self, channels: usize, spacing: Duration) -> Samples {
         let place = self.place(channels);
-        self.run_in(&place, channels, spacing).published
+        self.run_in(&place, channels, spacing, |_| ()).published
     }
 
     /// A directory in which the measured channels have their own file.
@@ -139,8 +139,14 @@ impl<'a> Course<'a> {
         Place::new(self.service.known(), channels, &[&idle_wait])
     }
 
-    /// Like `run`, in this directory.
-    pub(crate) fn run_in(mut self, place: &Place, channels: usize, spacing: Duration) -> Measured {
+    /// Like `run`, in this directory. Calls `after` with the running daemon after the measurement.
+    pub(crate) fn run_in(
+        mut self,
+        place: &Place,
+        channels: usize,
+        spacing: Duration,
+        after: impl FnOnce(&mut Daemon<'_>),
+    ) -> Measured {
         let polls = || self.service.simulator.requests().poll;
         let before = polls();
         let mut daemon = place.start();
@@ -150,6 +156,7 @@ impl<'a> Course<'a> {
         }
         self.publish(place, &mut daemon, channels, spacing);
         let cost = daemon.cost();
+        after(&mut daemon);
         daemon.stop();
         let sent = self.published.iter().map(|(name, times)| (name.clone(), times.len() as u64));
         assert_eq!(arrived(&place.events(0)), sent.collect(), "exactly the published events must arrive");

@@ -24,6 +24,7 @@
 mod backlog;
 mod daemon;
 mod delivered;
+mod empty_service;
 mod feed;
 mod hostile;
 mod idle;
@@ -74,7 +75,7 @@ struct Args {
     far_until: Option<u64>,
 
     /// idle: the number of channels
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
     channels: usize,
 
     /// idle, latency, hostile, feed: the duration of each measurement, in seconds
@@ -98,7 +99,7 @@ enum Scenario {
     Tables,
     /// Whether memory stays flat while a million events are read
     Memory,
-    /// The cost of a thousand idle channels
+    /// The cost of ten thousand idle channels, and how soon they are ready and stopped
     Idle,
     /// The time from publication to the sink
     Latency,
