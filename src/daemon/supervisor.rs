@@ -17,6 +17,7 @@
 //! After `stop` is canceled, channels have `shutdown_grace` to finish their current batches; then they are dropped. The
 //! same applies to a channel that is not in the latest list. Events that were not recorded are read again.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,9 @@ const SOUND_RUN: Duration = Duration::from_secs(60);
 
 /// The delay between the starts of two channels. If many channels started at once, each would open its own connection.
 const BETWEEN_STARTS: Duration = Duration::from_millis(2);
+
+/// The delay between the first and the last start of many channels. The delay between two starts is then shorter.
+const ALL_STARTS: Duration = Duration::from_secs(3);
 
 /// How the daemon ended. If several reasons apply, the last of them in the order of this enum counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
@@ -104,6 +108,11 @@ impl Restarts {
     }
 }
 
+/// Returns the delay between the starts of this many channels.
+fn between_starts(channels: usize) -> Duration {
+    BETWEEN_STARTS.min(ALL_STARTS / u32::try_from(channels).unwrap_or(u32::MAX).max(1))
+}
+
 impl Supervisor {
     /// Creates a supervisor without channels. It runs until `stop` is canceled.
     pub(crate) fn new(stop: &CancellationToken) -> Self {
@@ -115,24 +124,26 @@ impl Supervisor {
     /// to end can take up to `grace` to finish its current batch.
     pub(crate) fn follow(&mut self, wanted: &[Arc<Channel>], grace: Duration) {
         (self.wanted, self.grace) = (wanted.len(), grace);
-        for task in self.tasks.running() {
-            if !wanted.iter().any(|wanted| wanted.identity == task.on.0.identity) {
-                task.leave.cancel();
+        let listed: HashSet<_> = wanted.iter().map(|channel| &channel.identity).collect();
+        let mut staying = HashMap::new();
+        for Task { on: (channel, _), leave } in self.tasks.running() {
+            if !listed.contains(&channel.identity) {
+                leave.cancel();
+            } else if !leave.is_cancelled() {
+                staying.insert(channel.identity.clone(), channel.clone());
             }
         }
-        let mut after = Duration::ZERO;
+        let (mut after, between) = (Duration::ZERO, between_starts(wanted.len()));
         for channel in wanted {
-            let stays =
-                |task: &&Task<StartedChannel>| !task.leave.is_cancelled() && task.on.0.identity == channel.identity;
-            if let Some(task) = self.tasks.running().find(stays) {
-                if !Arc::ptr_eq(&task.on.0, channel) {
-                    task.on.0.become_like(channel);
+            if let Some(running) = staying.get(&channel.identity) {
+                if !Arc::ptr_eq(running, channel) {
+                    running.become_like(channel);
                 }
                 continue;
             }
             let restarts = Restarts { waits: Retry::new(RESTART), began: Instant::now() };
             self.spawn((channel.clone(), restarts), after);
-            after += BETWEEN_STARTS;
+            after += between;
         }
     }
 

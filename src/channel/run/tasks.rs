@@ -3,6 +3,7 @@
 //! A task that is told to leave has a grace period. If the task has not ended by then, it is dropped. If all tasks are told
 //! to stop, the grace period of the whole process applies instead. The caller enforces that period.
 
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tokio::task::{Id, JoinSet};
@@ -14,8 +15,11 @@ use crate::error::ChannelError;
 /// A set of tasks, and the object that each task works on.
 pub struct Tasks<W> {
     set: JoinSet<Option<Result<(), ChannelError>>>,
-    /// In spawn order.
-    running: Vec<(Id, Task<W>)>,
+    /// The tasks that have not been joined, by their numbers. The numbers are in spawn order.
+    running: BTreeMap<u64, Task<W>>,
+    numbers: HashMap<Id, u64>,
+    /// The number of tasks that were ever spawned.
+    spawned: u64,
     stop: CancellationToken,
 }
 
@@ -30,7 +34,7 @@ pub struct Task<W> {
 impl<W> Tasks<W> {
     /// Creates an empty set. `stop` tells all tasks to end.
     pub fn new(stop: CancellationToken) -> Self {
-        Self { set: JoinSet::new(), running: Vec::new(), stop }
+        Self { set: JoinSet::new(), running: BTreeMap::new(), numbers: HashMap::new(), spawned: 0, stop }
     }
 
     /// Spawns a task. When its token fires, the task must end. It is dropped if it has not ended `grace` later.
@@ -52,12 +56,14 @@ impl<W> Tasks<W> {
         let spawned = self.set.spawn(async move {
             tokio::select! { biased; ended = work => Some(ended), () = expired => None }
         });
-        self.running.push((spawned.id(), task));
+        self.spawned += 1;
+        self.numbers.insert(spawned.id(), self.spawned);
+        self.running.insert(self.spawned, task);
     }
 
-    /// Returns the tasks that have not been joined.
+    /// Returns the tasks that have not been joined, in spawn order.
     pub fn running(&self) -> impl Iterator<Item = &Task<W>> {
-        self.running.iter().map(|(_, task)| task)
+        self.running.values()
     }
 
     /// Waits for the next task to end, and returns the task and its result. A panic is an error. The result is `None` if the
@@ -67,7 +73,7 @@ impl<W> Tasks<W> {
             Ok(ended) => ended,
             Err(panic) => (panic.id(), Some(Err(ChannelError::Panicked(panic)))),
         };
-        let at = self.running.iter().position(|(running, _)| *running == id)?;
-        Some((self.running.remove(at).1, ended))
+        let number = self.numbers.remove(&id)?;
+        Some((self.running.remove(&number)?, ended))
     }
 }

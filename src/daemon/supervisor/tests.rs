@@ -100,3 +100,9 @@ async fn restart_waits_grow_and_reset_after_a_long_run() {
     let wait = restarts.next_wait();
     assert!(wait < short, "after a long run: {wait:?}");
 }
+
+#[test]
+fn few_channels_start_apart_and_many_all_start_within_seconds() {
+    assert_eq!([0, 1, 1_000].map(between_starts), [BETWEEN_STARTS; 3]);
+    assert!((10_000 * between_starts(10_000)).abs_diff(ALL_STARTS) < Duration::from_millis(10));
+}
