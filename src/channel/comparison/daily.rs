@@ -60,7 +60,7 @@ pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infa
         // The interval may have become shorter.
         sleep_until(due.min(Instant::now() + every)).await;
         let began = Instant::now();
-        let is_complete = compare(shared, &read_plan, every).await.unwrap_or_else(|error| {
+        let is_complete = Box::pin(compare(shared, &read_plan, every)).await.unwrap_or_else(|error| {
             let channel = &shared.channel.identity.name;
             warn!(%channel, error = %Chain(&error), "the history could not be compared with the sinks: retrying");
             false

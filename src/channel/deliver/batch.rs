@@ -29,8 +29,8 @@ pub(crate) enum Disposition {
 #[derive(Clone, Debug)]
 pub(crate) enum Work<B = Arc<Batch>> {
     Batch(B),
-    /// An event whose proof arrived after the lane had passed it.
-    Late(LateRecord),
+    /// An event whose proof arrived after the lane had passed it. Boxed, so that the queue of an idle lane is small.
+    Late(Box<LateRecord>),
     /// The lane has fallen behind, and must read for itself. A queue never contains this variant.
     CatchUp,
 }

@@ -145,7 +145,7 @@ impl Hub {
     pub(crate) fn offer_late(&self, late: &LateRecord, is_meant: impl Fn(&Arc<str>) -> bool) -> bool {
         let (mut inner, mut is_full) = (lock(&self.inner), false);
         for (_, lane) in inner.attached().filter(|(sink, _)| is_meant(sink)) {
-            if lane.queue.try_send(Work::Late(late.clone())).is_ok() {
+            if lane.queue.try_send(Work::Late(Box::new(late.clone()))).is_ok() {
                 lane.full_since = None;
             } else {
                 is_full = true;

@@ -116,12 +116,13 @@ impl Lane {
         }
     }
 
+    /// Boxes the work, so that an idle lane uses little memory.
     async fn work(&mut self, mut upcoming: Upcoming, stop: &CancellationToken) -> Result<(), Halt> {
-        let mut done = self.begin(stop).await;
+        let mut done = Box::pin(self.begin(stop)).await;
         loop {
             if let Err(Halt::MovedBack) = done {
                 upcoming.discard();
-                done = self.catch_up(stop).await;
+                done = Box::pin(self.catch_up(stop)).await;
                 continue;
             }
             done?;
@@ -135,9 +136,9 @@ impl Lane {
                 }
             };
             done = match next {
-                Some(Work::Batch(prepared)) => upcoming.during(self.batch(prepared, stop)).await,
-                Some(Work::Late(late)) => upcoming.during(self.late(&late, stop)).await,
-                Some(Work::CatchUp) => self.catch_up(stop).await,
+                Some(Work::Batch(prepared)) => upcoming.during(Box::pin(self.batch(prepared, stop))).await,
+                Some(Work::Late(late)) => upcoming.during(Box::pin(self.late(&late, stop))).await,
+                Some(Work::CatchUp) => Box::pin(self.catch_up(stop)).await,
                 None => return Ok(()),
             };
         }

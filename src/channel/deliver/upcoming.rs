@@ -14,6 +14,7 @@
 //!   channel's memory is in use, or half of the memory that all channels share.
 //! * **Safe to cancel** at any point: work that was taken from the queue is kept.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -100,8 +101,7 @@ impl Upcoming {
     }
 
     /// Runs `work` to its end, and prepares the next batch meanwhile.
-    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let mut work = Box::pin(work);
+    pub(super) async fn during<T>(&mut self, mut work: Pin<Box<impl Future<Output = T>>>) -> T {
         tokio::select! { biased; done = &mut work => return done, () = self.make_ready() => {} }
         work.await
     }

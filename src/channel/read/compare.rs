@@ -57,10 +57,20 @@ pub(crate) async fn compare(
         let Some(suspect) = shown.or(newest) else { return Ok(None) };
         (known.copied().collect(), suspect)
     };
-    // Read a second time, because a proxy can have damaged the page.
+    // Boxed, because most answers differ in nothing.
+    Box::pin(examine(shared, stage, &known, suspect)).await
+}
+
+/// Reads the event at `suspect` a second time, because a proxy can have damaged the page, and compares it.
+async fn examine(
+    shared: &RunContext,
+    stage: &Stage<'_>,
+    known: &[KnownEvent],
+    suspect: Offset,
+) -> Result<Option<(Contradiction, Vec<Change>)>, ApiError> {
     let Some(event) = known.iter().find(|event| event.key.offset == suspect) else { return Ok(None) };
     let EventMatch::Other(found) = find(&stage.read_plan, event).await? else { return Ok(None) };
-    contradict(shared, stage, &known, event, found).await.map(Some)
+    contradict(shared, stage, known, event, found).await.map(Some)
 }
 
 /// Returns whether the service shows an event that differs from the known event at the same offset.

@@ -43,7 +43,8 @@ pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelErro
     loop {
         shared.gaps.lowest().await;
         sleep(INTERVAL).await;
-        look(shared).await?;
+        // Boxed, because most channels have no gap.
+        Box::pin(look(shared)).await?;
     }
 }
 

@@ -76,7 +76,8 @@ pub struct Board {
     asked: Vec<Weak<Instant>>,
     memory: Arc<ChannelMemory>,
     turns: Arc<Caller>,
-    pub(crate) lanes: BTreeMap<Arc<str>, LaneBoard>,
+    /// Boxed, because a node of the map has room for eleven values, and most channels have one lane.
+    pub(crate) lanes: BTreeMap<Arc<str>, Box<LaneBoard>>,
 }
 
 #[derive(Debug, Default)]
@@ -378,7 +379,8 @@ impl Board {
         if let Some(through) = through {
             pace.note(through, Instant::now());
         }
-        self.lanes.insert(sink.clone(), LaneBoard { status, waiting: Some(waiting), pace, ..LaneBoard::default() });
+        let lane = LaneBoard { status, waiting: Some(waiting), pace, ..LaneBoard::default() };
+        self.lanes.insert(sink.clone(), Box::new(lane));
     }
 
     /// Records that a lane offers events to its sink. `time` is the time of the first event, in Unix seconds.

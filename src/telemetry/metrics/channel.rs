@@ -111,10 +111,9 @@ impl Metrics {
     pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
         let name = &*channel.name;
         let events = self.events.channel(&channel.name);
-        // An alert compares this counter with its value five minutes ago, even if no poll was ever answered.
+        // An alert compares this counter with its value five minutes ago, even if no poll was ever answered. The other counters of
+        // a channel are not shown with value zero.
         self.requests.with_label_values(&[name, Endpoint::Poll.into(), OK]);
-        self.unknown_signers.with_label_values(&[name]);
-        self.panics.with_label_values(&[name]);
         let rejected = self.rejected.channel(&channel.name);
         ChannelMetrics { metrics: self.clone(), channel: channel.name.clone(), events, rejected }
     }
@@ -174,11 +173,10 @@ impl ChannelMetrics {
         self.metrics.panics.with_label_values(&[&*self.channel]).inc();
     }
 
-    /// Creates the metrics of a lane when it starts, so that they exist with value zero.
+    /// Creates the metrics of a lane that a scrape shows with value zero.
     pub fn lane_begins(&self, sink: &str) {
-        let (metrics, labels) = (&self.metrics, [&*self.channel, sink]);
-        metrics.delivered.with_label_values(&labels);
-        metrics.dead_letters.with_label_values(&labels);
+        let metrics = &self.metrics;
+        metrics.delivered.with_label_values(&[&*self.channel, sink]);
         metrics.deliveries.with_label_values(&[sink, OK]);
         metrics.without_confidence.with_label_values(&[sink]);
         for histograms in [&metrics.delivery_duration, &metrics.delivered_age, &metrics.delivered_after] {

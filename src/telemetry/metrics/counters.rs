@@ -15,7 +15,7 @@ use net::tasks::lock;
 /// A counter for each channel and each word. The first label is the channel, and the second label is the word.
 #[derive(Clone, Debug)]
 pub(super) struct WordCounters {
-    desc: Desc,
+    desc: Arc<Desc>,
     channels: Arc<Mutex<BTreeMap<Arc<str>, ChannelCounters>>>,
 }
 
@@ -29,7 +29,7 @@ impl WordCounters {
     pub(super) fn new(name: &str) -> Self {
         let labels = labels(name).into_iter().map(str::to_owned).collect();
         let desc = well_formed(described(name).variable_labels(labels).describe());
-        Self { desc, channels: Arc::default() }
+        Self { desc: Arc::new(desc), channels: Arc::default() }
     }
 
     /// The counters of a channel, with their current values.
@@ -71,7 +71,7 @@ fn label(name: &str, value: &str) -> LabelPair {
 
 impl Collector for WordCounters {
     fn desc(&self) -> Vec<&Desc> {
-        vec![&self.desc]
+        vec![&*self.desc]
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
