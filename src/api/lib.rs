@@ -59,6 +59,7 @@ pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, Resource, Se
 pub use filter::{Created, Filter};
 pub use keys::{KeyState, Keys, MAX_KEYS};
 pub use page::{MAX_PAGE, MAX_RECORDS, Page, Watcher};
+pub use transport::KEPT_CONNECTIONS;
 
 use buffers::Buffers;
 

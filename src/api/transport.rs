@@ -24,7 +24,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// The number of idle connections that are kept. All channels share them. More connections are open only while more
 /// requests are running. HTTP/2 needs one connection.
-const KEPT_CONNECTIONS: usize = 16;
+pub const KEPT_CONNECTIONS: usize = 16;
 
 /// After this many bytes of a body, other tasks get a turn. Decompressing this many bytes takes less than a millisecond.
 const GIVE_WAY: usize = 256 << 10;

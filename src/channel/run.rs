@@ -10,14 +10,17 @@ use tracing::{error, info};
 use crate::channel::controls::LeasedChannel;
 use crate::channel::{Channel, SharedParts};
 use crate::comparison::daily;
+use crate::deliver::batch::Batch;
 use crate::deliver::lanes::Lanes;
 use crate::error::ChannelError;
 use crate::late::{self, replay};
 use crate::read::gap_search;
-use crate::read::intake::{Intake, LOOK_AHEAD_TIMEOUT, look_ahead};
+use crate::read::intake::{Intake, LOOK_AHEAD, LOOK_AHEAD_TIMEOUT, look_ahead};
+use crate::read::source::Source;
 use crate::read::start;
 use crate::status::Activity;
 use crate::status::reporter::{LoopPart, RunOnBoard};
+use api::KEPT_CONNECTIONS;
 use context::{ReadPlan, RunContext};
 use net::tasks::newer;
 use proof::event::ChannelId;
@@ -28,8 +31,12 @@ pub(crate) mod tasks;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The number of slots into which the time between two polls is divided.
+/// The least number of slots into which the time between two polls is divided.
 const SLOTS: u32 = 50;
+
+/// How many channels poll in the same slot on average, if the channels need more than [`SLOTS`] slots. If more channels polled
+/// together than the client keeps connections, it would open a connection for each of the others, and close it after the poll.
+const CHANNELS_OF_A_SLOT: usize = KEPT_CONNECTIONS / 2;
 
 impl Channel {
     /// Claims the channel, and runs it until `stop` fires or an error ends it. Before this method returns, every lane
@@ -159,28 +166,37 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
     let mut next_look = Instant::now();
     loop {
         let batch = intake.next().await?;
-        if next_look <= Instant::now() {
+        if intake.has_seen_newest() {
+            next_look = Instant::now() + LOOK_AHEAD;
+        } else if next_look <= Instant::now() {
             let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(shared, &*source, &mut next_look)).await;
         }
         if let Some(batch) = batch {
-            let passing_on = async {
-                intake.during(shared.hub.pass_on(batch)).await;
-                if late::is_full(shared) {
-                    intake.forget();
-                    late::room(shared, &intake.reporter).await;
-                }
-            };
-            let looking_ahead = async {
-                loop {
-                    look_ahead(shared, &*source, &mut next_look).await;
-                }
-            };
-            tokio::select! { biased; () = passing_on => {}, () = looking_ahead => {} }
+            // Boxed, because most polls have no batch.
+            Box::pin(pass_on(shared, &mut intake, batch, &*source, &mut next_look)).await;
         } else {
-            let next = sleep(until_next_poll(identity.id, parts.machine.began(), every));
+            let slots = slots(parts.handles.number());
+            let next = sleep(until_next_poll(identity.id, parts.machine.began(), every, slots));
             tokio::select! { biased; () = shared.channel.handle.polls.notified() => {}, () = next => {} }
         }
     }
+}
+
+/// Passes a batch to the lanes, and requests the newest event meanwhile.
+async fn pass_on(shared: &RunContext, intake: &mut Intake, batch: Batch, source: &dyn Source, next_look: &mut Instant) {
+    let passing_on = async {
+        intake.during(shared.hub.pass_on(batch)).await;
+        if late::is_full(shared) {
+            intake.forget();
+            late::room(shared, &intake.reporter).await;
+        }
+    };
+    let looking_ahead = async {
+        loop {
+            look_ahead(shared, source, next_look).await;
+        }
+    };
+    tokio::select! { biased; () = passing_on => {}, () = looking_ahead => {} }
 }
 
 /// Returns the time until the next poll of a channel. The channel has read everything, and polls at the interval `every`.
@@ -190,11 +206,16 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
 /// Therefore the time between two polls is divided into slots, counted from `origin`. Each channel always polls in the same
 /// slot, even after a delay. The channels of one slot poll together, because waking up costs more than a poll. The slot is
 /// derived from the channel's id. This spreads the channels as well as a random choice, and each run uses the same slots.
-fn until_next_poll(channel: ChannelId, origin: Instant, every: Duration) -> Duration {
+fn until_next_poll(channel: ChannelId, origin: Instant, every: Duration, slots: u32) -> Duration {
     // Use the last bytes of the id, because the first bytes of some kinds of UUID are a time.
     let [.., a, b, c, d] = channel.0.into_bytes();
-    let slot = u32::from_be_bytes([a, b, c, d]) % SLOTS;
-    let passed = origin.elapsed() + every * slot / SLOTS;
+    let slot = u32::from_be_bytes([a, b, c, d]) % slots;
+    let passed = origin.elapsed() + every * slot / slots;
     let since = passed.as_nanos().checked_rem(every.as_nanos()).unwrap_or_default();
     every.saturating_sub(Duration::from_nanos(u64::try_from(since).unwrap_or(u64::MAX)))
+}
+
+/// Returns the number of slots for this many channels.
+fn slots(channels: usize) -> u32 {
+    u32::try_from(channels.div_ceil(CHANNELS_OF_A_SLOT)).unwrap_or(u32::MAX).max(SLOTS)
 }

@@ -214,4 +214,9 @@ impl Handles {
         };
         lock(&self.each).entry(channel).or_insert_with(new).clone()
     }
+
+    /// Returns the number of channels.
+    pub(crate) fn number(&self) -> usize {
+        lock(&self.each).len()
+    }
 }

@@ -1,7 +1,7 @@
 //! Requests and verifies the next ranges while earlier ranges are being delivered.
 //!
-//! A task reads while the service has more events. It verifies a range while it requests the next range. The processors
-//! therefore wait neither for the deliveries nor for the service.
+//! The first range is read without a task. If the service has more events, a task reads on. The task verifies a range while it
+//! requests the next range. The processors therefore wait neither for the deliveries nor for the service.
 //!
 //! # Invariants
 //!
@@ -9,7 +9,8 @@
 //!   more range is requested or has arrived.
 //! * **Only a matching range is used.** If reading continues at an offset other than the end of the previous range, the
 //!   ranges that were read ahead are discarded. The reader is discarded too, because it has already advanced.
-//! * **Safe to cancel** at any point: the task keeps the ranges until they are taken, or until [`Ahead`] is dropped.
+//! * **Safe to cancel** at any point: the task keeps the ranges until they are taken, or until [`Ahead`] is dropped. A range
+//!   that is read without the task is read again.
 
 use std::ops::Range as Span;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::read::reader::{Range, Reader};
 use crate::run::context::ReadPlan;
 use crate::verify::Checked;
 use net::tasks::joined;
-use proof::event::Offset;
+use proof::event::{Offset, RawEvent};
 
 #[derive(Debug)]
 pub(crate) struct Ahead {
@@ -41,7 +42,7 @@ struct ReadingTask {
     task: AbortOnDropHandle<Reader>,
 }
 
-/// A range that has arrived and is being verified.
+/// A range whose events are being verified.
 #[derive(Debug)]
 pub(crate) struct ReadRange {
     /// The range without its events, which are being verified.
@@ -53,7 +54,8 @@ pub(crate) struct ReadRange {
     /// The time from the first request to the last answer.
     pub(crate) took: Span<SystemTime>,
     pub(crate) received: Timestamp,
-    pub(crate) checking: AbortOnDropHandle<Vec<Checked>>,
+    /// The verification of the events. `None` if the range is empty.
+    pub(crate) checking: Option<AbortOnDropHandle<Vec<Checked>>>,
 }
 
 impl Ahead {
@@ -66,14 +68,7 @@ impl Ahead {
         if self.task.as_ref().is_some_and(|task| task.above != last) {
             self.forget();
         }
-        let task = self.task.get_or_insert_with(|| {
-            let ReadPlan { source, settings, .. } = &*self.read_plan;
-            let begin = || Reader::new(source.clone(), settings.page_limit);
-            let reader = self.reader.take().unwrap_or_else(begin);
-            let (sender, ranges) = mpsc::channel(1);
-            let task = tokio::spawn(read_on(reader, self.read_plan.clone(), last, sender));
-            ReadingTask { ranges, above: last, task: AbortOnDropHandle::new(task) }
-        });
+        let Some(task) = &mut self.task else { return self.first(last).await };
         let Some(range) = task.ranges.recv().await else {
             joined((&mut task.task).await).await;
             unreachable!("the task ends only after a range without more events, and is then forgotten")
@@ -82,6 +77,21 @@ impl Ahead {
         if task.above.is_none() {
             self.reader = Some(joined((&mut task.task).await).await);
             self.task = None;
+        }
+        range
+    }
+
+    /// Reads a range without a task, because most channels have no more events. Starts a task if this channel has more.
+    async fn first(&mut self, last: Option<Offset>) -> Result<ReadRange, ReadError> {
+        let ReadPlan { source, settings, .. } = &*self.read_plan;
+        let reader = self.reader.get_or_insert_with(|| Reader::new(source.clone(), settings.page_limit));
+        let range = request(reader, &self.read_plan, last).await.map(|answered| answered.check(&self.read_plan, false));
+        if let Some(above) = leads_to(&range)
+            && let Some(reader) = self.reader.take()
+        {
+            let (sender, ranges) = mpsc::channel(1);
+            let task = tokio::spawn(read_on(reader, self.read_plan.clone(), above, sender));
+            self.task = Some(ReadingTask { ranges, above: Some(above), task: AbortOnDropHandle::new(task) });
         }
         range
     }
@@ -96,35 +106,53 @@ fn leads_to(range: &Result<ReadRange, ReadError>) -> Option<Offset> {
     range.as_ref().ok().filter(|read| read.range.more)?.last
 }
 
-/// Reads while the service has more events. The verification of a range starts when the previous range was taken.
+/// Reads on while the service has more events. The verification of a range starts when the previous range was taken.
 async fn read_on(
     mut reader: Reader,
     read_plan: Arc<ReadPlan>,
-    mut last: Option<Offset>,
+    mut last: Offset,
     ranges: mpsc::Sender<Result<ReadRange, ReadError>>,
 ) -> Reader {
-    let mut early = false;
     loop {
-        let began = SystemTime::now();
-        let range = reader.next(last).await;
-        let (took, received) = (began..SystemTime::now(), read_plan.channel.parts.machine.time());
+        let answered = request(&mut reader, &read_plan, Some(last)).await;
         let Ok(room) = ranges.reserve().await else { return reader };
-        let range = range.map(|mut range| {
-            let (events, read_plan) = (std::mem::take(&mut range.events), read_plan.clone());
-            let last = events.last().map(|event| event.offset);
-            let checking = tokio::spawn(async move {
-                let began = Instant::now();
-                let checked = read_plan.check(received, events).await;
-                read_plan.channel.metrics.checked(began.elapsed());
-                checked
-            });
-            ReadRange { range, last, early, took, received, checking: AbortOnDropHandle::new(checking) }
-        });
+        let range = answered.map(|answered| answered.check(&read_plan, true));
         let above = leads_to(&range);
         room.send(range);
-        if above.is_none() {
-            return reader;
+        match above {
+            Some(above) => last = above,
+            None => return reader,
         }
-        (last, early) = (above, true);
     }
+}
+
+/// A range that has arrived.
+struct AnsweredRange {
+    range: Range,
+    took: Span<SystemTime>,
+    received: Timestamp,
+}
+
+async fn request(reader: &mut Reader, read_plan: &ReadPlan, last: Option<Offset>) -> Result<AnsweredRange, ReadError> {
+    let began = SystemTime::now();
+    let range = reader.next(last).await?;
+    Ok(AnsweredRange { range, took: began..SystemTime::now(), received: read_plan.channel.parts.machine.time() })
+}
+
+impl AnsweredRange {
+    /// Starts the verification of the events, if there are any.
+    fn check(self, read_plan: &Arc<ReadPlan>, early: bool) -> ReadRange {
+        let Self { mut range, took, received } = self;
+        let events = std::mem::take(&mut range.events);
+        let last = events.last().map(|event| event.offset);
+        let checking = last.map(|_| AbortOnDropHandle::new(tokio::spawn(checked(read_plan.clone(), received, events))));
+        ReadRange { range, last, early, took, received, checking }
+    }
+}
+
+async fn checked(read_plan: Arc<ReadPlan>, received: Timestamp, events: Vec<RawEvent>) -> Vec<Checked> {
+    let began = Instant::now();
+    let checked = read_plan.check(received, events).await;
+    read_plan.channel.metrics.checked(began.elapsed());
+    checked
 }

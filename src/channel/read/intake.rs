@@ -78,6 +78,8 @@ pub(crate) struct Intake {
     caught_up: bool,
     /// Whether the service's history was compared since the last start or error. Nothing is passed on before the comparison.
     is_compared: bool,
+    /// Whether the last range contains the newest event of the channel.
+    has_seen_newest: bool,
     trouble: ErrorReporter,
     pub(crate) reporter: StatusReporter,
 }
@@ -106,6 +108,7 @@ impl Intake {
             shown_above: None,
             caught_up: false,
             is_compared: false,
+            has_seen_newest: false,
             trouble: ErrorReporter::new(&read_plan, &reporter, None),
             reporter,
             shared,
@@ -119,7 +122,7 @@ impl Intake {
         loop {
             if let Some(pending) = self.held.take() {
                 self.ahead.forget();
-                let settled = self.hold(pending).await?;
+                let settled = Box::pin(self.hold(pending)).await?;
                 self.waiting.insert(0, settled);
             }
             if self.waiting.is_empty() {
@@ -142,7 +145,7 @@ impl Intake {
                 self.room().await;
                 continue;
             }
-            if let Some(batch) = self.sort().await? {
+            if let Some(batch) = Box::pin(self.sort()).await? {
                 self.reporter.report(Activity::Delivering);
                 return Ok(Some(batch));
             }
@@ -199,6 +202,11 @@ impl Intake {
         }
         self.forget();
         taking.await
+    }
+
+    /// Whether the last range came from a poll for the latest events, so that no other poll for the newest event is needed.
+    pub(crate) fn has_seen_newest(&self) -> bool {
+        self.has_seen_newest
     }
 
     /// Frees the memory of the events that were not passed on. These events are read again later.
@@ -271,6 +279,7 @@ impl Intake {
 
     /// Reads the next range. Returns `false` if the service has no more events for now.
     async fn read(&mut self) -> Result<bool, ChannelError> {
+        self.has_seen_newest = false;
         let read = match self.ahead.next(self.above).await {
             Ok(read) => read,
             Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
@@ -301,11 +310,19 @@ impl Intake {
             }
         }
         let more = range.more || read.early;
-        if last.is_none() {
+        self.has_seen_newest = range.is_latest;
+        if read.checking.is_none() {
             self.trouble.over();
             return Ok(more);
         }
-        let checked = joined(read.checking.await).await;
+        // Boxed, because most answers have no event.
+        Box::pin(self.accept(read, more)).await
+    }
+
+    /// Turns the events of a range into outcomes, once they are verified. `more` is whether to read again immediately.
+    async fn accept(&mut self, read: ReadRange, more: bool) -> Result<bool, ChannelError> {
+        let Some(checking) = read.checking else { return Ok(more) };
+        let checked = joined(checking.await).await;
         if let Some(error) = self.none_verified(&checked) {
             drop(checked);
             self.ahead.forget();

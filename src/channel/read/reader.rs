@@ -61,6 +61,8 @@ pub(crate) struct Range {
     pub(crate) more: bool,
     /// Whether a walk read the range. A walk never returns events that were already read.
     pub(crate) is_walked: bool,
+    /// Whether the range is the answer to a poll for the latest events, so it contains the newest event of the channel.
+    pub(crate) is_latest: bool,
 }
 
 impl Reader {
@@ -80,7 +82,7 @@ impl Reader {
         if let Some(walk) = &mut self.walk {
             let next = walk.next(&*self.source, self.limit).await;
             if let Ok(Some(events)) = next {
-                return Ok(Range { events, overlap: Vec::new(), more: true, is_walked: true });
+                return Ok(Range { events, overlap: Vec::new(), more: true, is_walked: true, is_latest: false });
             }
             // The walk ends after an error for lack of memory, because its events use memory that other channels may wait
             // for. The walk also ends if search lacks an event that polling returned, because the service may have lost this
@@ -144,7 +146,7 @@ impl Reader {
         self.skips_overlap = events.is_empty() && !overlap.is_empty() && has_more;
         let more = !events.is_empty() && (shown >= usize::from(limit) || has_more);
         let closed = !overlap.is_empty() || self.is_closed(&events, from, last).await?;
-        Ok((Range { events, overlap, more, is_walked: false }, closed))
+        Ok((Range { events, overlap, more, is_walked: false, is_latest: false }, closed))
     }
 
     /// Returns every event of the channel, if one page contains them all. This poll is sent first and without an offset: if
@@ -155,7 +157,7 @@ impl Reader {
             return Ok(None);
         }
         events.reverse();
-        Ok(Some(Range { events, overlap: Vec::new(), more: false, is_walked: false }))
+        Ok(Some(Range { events, overlap: Vec::new(), more: false, is_walked: false, is_latest: true }))
     }
 
     /// Returns whether no event can exist between `last` and the lowest event of `page`. The page was requested with the

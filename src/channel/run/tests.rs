@@ -11,18 +11,20 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::until_next_poll;
+use super::{CHANNELS_OF_A_SLOT, SLOTS, read, slots, until_next_poll};
 use crate::channel::settings::Plan;
 use crate::deliver::hub::QUEUE_BATCHES;
+use crate::deliver::lane::Lane;
 use crate::deliver::upcoming::MAX_JOINED;
 use crate::read::source::Source;
+use crate::run::context::RunContext;
 use crate::run::machine::{Machine, ThisMachine};
 use crate::status::reporter::RunOnBoard;
 use crate::verify::{CheckParameters, Checked};
 use crate::*;
 use api::{ApiError, Page};
 use ledger::testing::{Disk, Gate, Write};
-use ledger::{Effects, Lease, Ledger, Ledgers};
+use ledger::{Cursor, Effects, Lease, Ledger, Ledgers};
 use net::retry::RetryPolicy;
 use net::turns::Rate;
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
@@ -42,12 +44,21 @@ struct TestSource {
     handle: Arc<Handle>,
     /// The highest offset that was returned for a request by offset.
     read_through: AtomicI64,
+    /// The number of polls.
+    polls: AtomicI64,
+}
+
+impl TestSource {
+    fn of(events: i64, handle: &Arc<Handle>) -> Self {
+        Self { events, handle: handle.clone(), read_through: AtomicI64::default(), polls: AtomicI64::default() }
+    }
 }
 
 #[async_trait]
 impl Source for TestSource {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
         sleep(TAKES).await;
+        self.polls.fetch_add(1, Relaxed);
         let all = self.events;
         let first = offset.map_or(all - i64::from(limit) + 1, |offset| offset.get() + 1).max(1);
         let last = all.min(first + i64::from(limit) - 1);
@@ -147,7 +158,7 @@ impl Machine for TestMachine {
 /// A channel and its handle.
 fn channel(events: i64, receives: Receives) -> (Arc<Channel>, Arc<Handle>) {
     let handle = Arc::<Handle>::default();
-    let source = TestSource { events, handle: handle.clone(), read_through: AtomicI64::default() };
+    let source = TestSource::of(events, &handle);
     (channel_from(&Arc::new(source), Arc::new(receives)), handle)
 }
 
@@ -213,9 +224,34 @@ async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToke
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_channel_without_events_sends_one_request_per_wait() {
+    let source = Arc::new(TestSource::of(0, &Arc::default()));
+    let channel = channel_from(&source, Arc::new(Receives::Everything));
+    run_for(&channel, Duration::from_secs(62), &CancellationToken::new()).await;
+    assert_eq!(source.polls.load(Relaxed), 1 + 60 / 5);
+    assert!(source.handle.board().newest_at_start.get().is_some(), "the newest event was requested");
+}
+
+/// The largest size of the futures that an idle channel with one lane always keeps, in bytes.
+const IDLE: usize = 6 << 10;
+
+#[tokio::test]
+async fn the_futures_of_an_idle_channel_are_small() {
+    let channel = channel_from(&Arc::new(TestSource::of(0, &Arc::default())), Arc::new(Receives::Everything));
+    let SharedParts { ledgers, recent, .. } = &channel.parts;
+    let claimed = ledgers.claim(channel.identity.id, recent.proofs_each()).await.unwrap().unwrap();
+    let owned = channel.handle.own(&channel.identity, claimed, recent);
+    let (plan, stop) = (channel.plan.borrow().clone(), CancellationToken::new());
+    let shared = Arc::new(RunContext::new(&channel, &owned, &plan));
+    let reading = size_of_val(&read(&shared, &stop));
+    let (lane, upcoming) = Lane::new(shared.clone(), plan.lanes[0].clone(), Cursor::default());
+    let delivering = size_of_val(&lane.run(upcoming, stop.clone()));
+    assert!(reading + delivering < IDLE, "{reading} bytes to read, and {delivering} bytes to deliver");
+}
+
+#[tokio::test(start_paused = true)]
 async fn at_most_two_ranges_are_read_ahead() {
-    let handle = Arc::<Handle>::default();
-    let source = Arc::new(TestSource { events: 1000, handle, read_through: AtomicI64::default() });
+    let source = Arc::new(TestSource::of(1000, &Arc::default()));
     let channel = channel_from(&source, Arc::new(Receives::Nothing));
     run_for(&channel, Duration::from_secs(600), &CancellationToken::new()).await;
     // A page contains ten events. In every page after the first, one of these events is already known. One page is at the
@@ -227,7 +263,7 @@ async fn at_most_two_ranges_are_read_ahead() {
 
 #[tokio::test(start_paused = true)]
 async fn events_read_during_a_delivery_form_the_next_batch() {
-    let source = TestSource { events: 1000, handle: Arc::default(), read_through: AtomicI64::default() };
+    let source = TestSource::of(1000, &Arc::default());
     let sink = Arc::new(SlowSink::default());
     let channel = channel_from(&Arc::new(source), sink.clone());
     run_for(&channel, Duration::from_secs(200), &CancellationToken::new()).await;
@@ -298,7 +334,7 @@ fn channel_id(number: u32) -> ChannelId {
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_at_the_next_scheduled_poll() {
     let origin = Instant::now();
-    let wait = || until_next_poll(channel_id(25), origin, EVERY);
+    let wait = || until_next_poll(channel_id(25), origin, EVERY, SLOTS);
     assert_eq!(wait(), EVERY / 2);
     for busy_ms in [0, 1, 4999, 5000, 12_000] {
         tokio::time::sleep(wait()).await;
@@ -308,14 +344,17 @@ async fn a_wait_ends_at_the_next_scheduled_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn channels_that_start_together_are_spread_over_all_slots() {
-    let mut waits: Vec<_> = (0..1000).map(|at| until_next_poll(channel_id(at), Instant::now(), EVERY)).collect();
-    assert!(waits.iter().all(|wait| !wait.is_zero() && *wait <= EVERY), "{waits:?}");
-    waits.sort_unstable();
-    assert!(waits.chunk_by(|one, other| one == other).all(|slot| slot.len() == 20), "{waits:?}");
+async fn channels_that_start_together_are_spread_over_all_slots_and_few_poll_together() {
+    for (channels, together) in [(200, 4), (400, CHANNELS_OF_A_SLOT), (10_000, CHANNELS_OF_A_SLOT)] {
+        let wait = |at| until_next_poll(channel_id(at), Instant::now(), EVERY, slots(channels as usize));
+        let mut waits: Vec<_> = (0..channels).map(wait).collect();
+        assert!(waits.iter().all(|wait| !wait.is_zero() && *wait <= EVERY), "{waits:?}");
+        waits.sort_unstable();
+        assert!(waits.chunk_by(|one, other| one == other).all(|slot| slot.len() == together), "{waits:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_zero_interval_means_no_wait() {
-    assert_eq!(until_next_poll(channel_id(7), Instant::now(), Duration::ZERO), Duration::ZERO);
+    assert_eq!(until_next_poll(channel_id(7), Instant::now(), Duration::ZERO, SLOTS), Duration::ZERO);
 }
