@@ -22,6 +22,9 @@ pub(super) struct Statements {
     /// The statement first locks all lanes of the channel, so that the writers of one channel assign positions one after the
     /// other. Its snapshot is older than the lock. If another writer has committed in between, the snapshot lacks rows, and
     /// the statement writes nothing: every writer changes all lanes of the channel, so the locked rows then have another version.
+    ///
+    /// If another program writes one of these rows at the same time, the key refuses the whole statement, and the rows are written
+    /// apart. Skipping this row alone would leave a gap in the positions, and costs the server more for each row.
     pub(super) insert: String,
     /// Numbers at most `$2` rows of channel `$1` that have no position, in the order of delivery. Returns how many rows were
     /// numbered, whether none of them is left, and how many cursors of consumers were moved back.
@@ -146,8 +149,7 @@ impl Statements {
 
 /// The statement that writes rows and moves the lane's position.
 fn insert(settings: &PostgresSettings) -> String {
-    let (table, progress, key) = (settings.quoted(), settings.progress(), key());
-    let names = names();
+    let (table, progress, names) = (settings.quoted(), settings.progress(), names());
     let arrays = |before: usize, count: usize| joined((1..=count).map(|number| format!("${}", before + number)), ", ");
     let values = COLUMNS.iter().map(|column| {
         let cast = if column.kind == CellKind::Json { "::jsonb" } else { "" };
@@ -190,7 +192,7 @@ fn insert(settings: &PostgresSettings) -> String {
          where lane.is_ready and (given.event_offset > lane.highest or not exists (select from {table} as e \
          where e.channel_id = given.channel_id and e.event_offset = given.event_offset \
          and {existing_id} = {given_id})) \
-         on conflict ({key}) do nothing returning {POSITION}){merged}, {moved_back}, \
+         returning {POSITION}){merged}, {moved_back}, \
          moved as (update {progress} as p set \
          {POSITION} = case when $6 then coalesce((select max({POSITION}) from written), lane.newest) \
          else p.{POSITION} end, \

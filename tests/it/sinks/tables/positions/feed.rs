@@ -408,6 +408,31 @@ async fn a_delivery_of_another_instance_wakes_the_readers() {
 }
 
 #[tokio::test]
+async fn a_row_that_another_program_writes_at_the_same_time_leaves_no_gap() {
+    let Some((database, sink)) = database().await else { return };
+    seven(&sink).await;
+    let other = database.server.client(&database.name).await;
+    let nine = "begin; insert into events (channel_id, event_offset, event_id, channel, type, delivered, verification, record) \
+                select channel_id, 9, '00000000-0000-0000-0000-000000000009', channel, type, delivered, verification, record \
+                from events where event_offset = 7";
+    other.batch_execute(nine).await.unwrap();
+    let three = events(8..=10);
+    let waits = async {
+        let waiting =
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'";
+        while database.number(waiting).await == 0 {
+            tokio::task::yield_now().await;
+        }
+        other.batch_execute("commit").await.unwrap();
+    };
+    let both = async { tokio::join!(deliver(&sink, Some(7), &three), waits) };
+    let (delivered, ()) = tokio::time::timeout(crate::support::LONGEST_WAIT, both).await.expect("the statement waits");
+    delivered.unwrap();
+    assert_eq!(offsets(&database), numbers(1..=10));
+    assert_eq!(positions(&database), numbers(1..=10));
+}
+
+#[tokio::test]
 async fn rows_that_are_not_on_the_servers_disk_yet_are_not_read() {
     let Some((database, _)) = database().await else { return };
     let sink = with_feed(&database.url());
