@@ -1,7 +1,7 @@
 //! PostgreSQL: one row for each event, each event exactly once.
 //!
 //! ```text
-//! deliver ──► writer ──► insert       one statement: the lane's position, and up to 200 rows
+//! deliver ──► writer ──► insert       one statement: the lane's position, and up to 500 rows
 //! resume ──────────────► claim        one statement: the lane's position, and which pending events have a row
 //!                           │
 //! pool, table ◄─────────────┘         connections; the state of the tables, and the SQL that adds what they lack

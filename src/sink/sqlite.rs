@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::settings::SqliteSettings;
-use super::table::{Row, next_rows, with_size};
+use super::table::{Row, RowLimit, next_rows, with_size};
 use super::{
     Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking, with_warning,
 };
@@ -60,8 +60,10 @@ use writer::Writer;
 /// The largest number of events in one delivery. The ledger records a delivery with a single commit.
 const AT_ONCE: usize = 2_000;
 
-/// The maximum number of rows of one lane in one transaction.
-const ROWS: usize = 500;
+/// How much of one lane is written in one transaction. Each transaction writes the changed pages of the indexes and waits for the
+/// disk, so a large transaction costs less for each row. Two of them fit into the largest delivery: while one is written, the rows
+/// of the next are made.
+const AT_ONCE_IN_TRANSACTION: RowLimit = RowLimit { rows: AT_ONCE / 2, bytes: 8 << 20 };
 
 /// Writes events into a table, shared by any number of channels.
 pub(crate) struct Sqlite {
@@ -162,14 +164,14 @@ impl Sink for Sqlite {
         let writer = self.writer().map_err(|error| Undelivered::after(0, error))?;
         let has_operations = self.settings.operations;
         let make = |message: &Message, delivered: Timestamp| Row::of(message, delivered, has_operations);
-        let mut next = next_rows(messages, 0, ROWS, make).await;
+        let mut next = next_rows(messages, 0, AT_ONCE_IN_TRANSACTION, make).await;
         let mut after = delivery.after;
         while let Some((place, rows)) = next {
             let through = delivery.through_part(&place);
             let (lane, epoch) = (delivery.lane.clone(), delivery.epoch);
             let work = Work::Deliver { lane, epoch, after, through, rows };
             // The next part is made while this one is written.
-            let making = next_rows(messages, place.end, ROWS, make);
+            let making = next_rows(messages, place.end, AT_ONCE_IN_TRANSACTION, make);
             let (written, made) = tokio::join!(writer.carry_out(work), making);
             // If a row was refused, the rows before it may have been written.
             self.writing.changes.send_modify(|changes| *changes += 1);

@@ -7,8 +7,6 @@
 //!   contains the values that no other column can store.
 //! * **No I/O.**
 
-use std::ops::Range;
-
 use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -18,17 +16,15 @@ use proof::event::Offset;
 use proof::verify::Hash;
 use record::{Confidence, Facts, Field, Message, Record};
 
+mod group;
 pub(super) mod operations;
 pub(super) mod positions;
 pub(super) mod probe;
 #[cfg(test)]
 mod tests;
 
+pub(super) use group::{RowLimit, next_rows};
 use operations::Operation;
-
-/// After making rows of this many bytes, the task yields to other tasks. Making rows of this size takes two or three
-/// milliseconds.
-const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// The start of the year 1. Some databases cannot store an earlier time.
 const EARLIEST: i64 = -62_135_596_800;
@@ -185,28 +181,6 @@ pub(super) fn distinct(rows: &[Row]) -> Vec<&Row> {
         rows[..at].iter().rev().take_while(|before| before.key()[0] == offset).all(|before| before.key()[1] != id)
     };
     (0..rows.len()).filter(|at| is_first(*at)).map(|at| &rows[at]).collect()
-}
-
-/// Makes the rows of the next messages with `make`. The first `made` messages are skipped, because they already have rows.
-/// At most `most` messages are used. Returns the range of these messages and their rows, or `None` if no message is left.
-/// Yields to other tasks in between if the messages are large.
-pub(super) async fn next_rows(
-    messages: &[Message],
-    made: usize,
-    most: usize,
-    make: impl Fn(&Message, Timestamp) -> Row,
-) -> Option<(Range<usize>, Vec<Row>)> {
-    let place = made..messages.len().min(made + most);
-    let (mut rows, mut bytes) = (Vec::with_capacity(place.len()), 0);
-    for message in &messages[place.clone()] {
-        rows.push(make(message, Timestamp::now()));
-        bytes += message.body().len();
-        if bytes > BYTES_AT_ONCE {
-            bytes = 0;
-            tokio::task::yield_now().await;
-        }
-    }
-    (!rows.is_empty()).then_some((place, rows))
 }
 
 impl RowSource<'_> {

@@ -10,8 +10,14 @@ use std::time::Duration;
 use net::postgres::ANSWER_TIMEOUT;
 use net::tasks::lock;
 
-/// The maximum number of rows in one statement.
-const MOST_ROWS: usize = 200;
+/// The maximum number of rows in one statement. Parsing and planning a statement takes the server as long as writing twenty rows.
+const MOST_ROWS: usize = 500;
+
+/// A delivery of more than this many rows is sent as several statements, so that the server executes one while the next is made.
+const FEW_ROWS: usize = 200;
+
+/// A delivery of many rows is sent as this many statements.
+const STATEMENTS: usize = 4;
 
 /// The longest wait for an answer.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
@@ -48,6 +54,11 @@ impl Effort {
     /// The most rows of the next statement.
     pub(super) fn rows(&self) -> usize {
         lock(&self.0).rows
+    }
+
+    /// The most rows of the next statement of a delivery with this many messages.
+    pub(super) fn rows_of(&self, messages: usize) -> usize {
+        self.rows().min((messages / STATEMENTS).max(FEW_ROWS))
     }
 
     /// How long the next answer may take.
@@ -113,6 +124,14 @@ mod tests {
         assert_eq!(effort.wait(), LONGEST_WAIT, "the largest size is not proved yet");
         effort.succeeded(MOST_ROWS, SLOW);
         assert_eq!(effort.wait(), ANSWER_TIMEOUT);
+    }
+
+    #[test]
+    fn a_larger_delivery_has_larger_statements() {
+        let effort = Effort::default();
+        assert_eq!([1, 400, 1_200, 2_000, 9_000].map(|messages| effort.rows_of(messages)), [200, 200, 300, 500, 500]);
+        effort.timed_out(ANSWER_TIMEOUT);
+        assert_eq!([1, 2_000].map(|messages| effort.rows_of(messages)), [125, 125]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) const ATTEMPTS: usize = 100;
 
 /// How many rows one statement numbers, as a multiple of the rows that one statement may write now. Numbering a row is much less work
 /// than writing one.
-const NUMBERED_AT_ONCE: usize = 100;
+const NUMBERED_AT_ONCE: usize = 40;
 
 /// The condition of a statement, and its effects other than writing rows.
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Writes one delivery, up to 200 rows in each statement. While the server executes one statement, the next is made and sent.
+//! Writes one delivery, up to 500 rows in each statement. While the server executes one statement, the next is made and sent.
 //!
 //! # Invariants
 //!
@@ -24,12 +24,12 @@ use jiff::Timestamp;
 use tokio_postgres::Error;
 
 use super::cells;
-use super::insert::{ATTEMPTS, Outcome, StatementResult, Step, insert, number, pieces, warn_of_cursors};
+use super::insert::{AT_ONCE_BYTES, ATTEMPTS, Outcome, StatementResult, Step, insert, number, pieces, warn_of_cursors};
 use super::judge::Judge;
 use super::pool::Borrowed;
 use super::refusal::{Detail, StatementRefusal};
 use crate::narrowing::halves;
-use crate::table::{Row, displaced, next_rows, overtaken};
+use crate::table::{Row, RowLimit, displaced, next_rows, overtaken};
 use crate::{Delivery, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
@@ -68,7 +68,7 @@ impl<'a> Writer<'a> {
         let (mut last, mut made): (Option<SentRows<_>>, _) = (None, 0);
         let has_operations = connection.pool.settings.operations;
         let make = |message: &Message, delivered: Timestamp| cells::row(message, delivered, has_operations);
-        while let Some((place, rows)) = next_rows(delivery.messages, made, connection.pool.effort.rows(), make).await {
+        while let Some((place, rows)) = next_rows(delivery.messages, made, self.limit(), make).await {
             made = place.end;
             let is_apart = pieces(&rows).len() > 1;
             if let Some(before) = last.take_if(|SentRows { step, .. }| is_apart || step.position() == step.after) {
@@ -110,6 +110,12 @@ impl<'a> Writer<'a> {
             self.finish(last).await?;
         }
         Ok(())
+    }
+
+    /// The limit of the next statement. A row has its message, and parts of it again in other columns.
+    fn limit(&self) -> RowLimit {
+        let rows = self.connection.pool.effort.rows_of(self.delivery.messages.len());
+        RowLimit { rows, bytes: AT_ONCE_BYTES / 2 }
     }
 
     /// Waits for a statement. If it is refused, perhaps because of one of its rows, [`write_apart`](Self::write_apart) writes its

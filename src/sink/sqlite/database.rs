@@ -29,7 +29,7 @@ const LOOK_AFTER: usize = 1_000;
 /// After this time without a delivery, the write-ahead log is written into the main file.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// A log of this length, in bytes, is unusual: SQLite keeps it below 16 MiB if no other program reads for long.
+/// A log of this length, in bytes, is unusual: SQLite keeps it near 32 MiB if no other program reads for long.
 const LONG_LOG: u64 = 64 << 20;
 
 /// How long an attempt to open the database numbers existing rows. The next attempt continues.

@@ -20,9 +20,10 @@ use positions::PositionStatements;
 pub(super) const BEFORE_THE_LOG: &str = "pragma page_size = 16384; pragma auto_vacuum = incremental;";
 
 /// Settings of a connection: a cache of 8 MiB, and a log that is truncated to 64 MiB after a long-running reader has made it
-/// longer.
-pub(super) const AFTER_THE_LOG: &str =
-    "pragma synchronous = full; pragma cache_size = -8192; pragma journal_size_limit = 67108864;";
+/// longer. The log is written into the main file when it has 2,000 pages, which are 32 MiB. The index over the event ids changes
+/// its pages in random order, and each page is then written once for several transactions.
+pub(super) const AFTER_THE_LOG: &str = "pragma synchronous = full; pragma cache_size = -8192; \
+     pragma wal_autocheckpoint = 2000; pragma journal_size_limit = 67108864;";
 
 #[derive(Clone, Debug)]
 pub(super) struct Statements {

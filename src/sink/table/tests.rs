@@ -46,21 +46,26 @@ fn column_names_are_unique_and_the_columns_of_the_key_are_first() {
 }
 
 #[tokio::test]
-async fn rows_are_grouped_in_message_order() {
+async fn rows_are_grouped_in_message_order_up_to_a_number_of_rows_or_bytes() {
     let messages: Vec<_> = (1..=5).map(|offset| record(&channel(7), offset)).collect();
     let make = |message: &Message, delivered: Timestamp| Row::of(message, delivered, true);
-    let mut made = 0;
-    for (place, offsets) in [(0..2, &[1, 2][..]), (2..4, &[3, 4]), (4..5, &[5])] {
-        let (at, rows) = next_rows(&messages, made, 2, make).await.unwrap();
-        assert_eq!(at, place);
-        made = at.end;
-        let is = |row: &Row, offset| row.cells.contains(&Cell::Number(offset));
-        assert!(
-            rows.iter().zip(offsets).all(|(row, offset)| is(row, *offset)) && rows.len() == offsets.len(),
-            "{rows:?}"
-        );
+    let two = messages[0].body().len() + 1;
+    for most in [RowLimit { rows: 2, bytes: usize::MAX }, RowLimit { rows: 9, bytes: two }] {
+        let mut made = 0;
+        for (place, offsets) in [(0..2, &[1, 2][..]), (2..4, &[3, 4]), (4..5, &[5])] {
+            let (at, rows) = next_rows(&messages, made, most, make).await.unwrap();
+            assert_eq!(at, place, "{most:?}");
+            made = at.end;
+            let is = |row: &Row, offset| row.cells.contains(&Cell::Number(offset));
+            assert!(
+                rows.iter().zip(offsets).all(|(row, offset)| is(row, *offset)) && rows.len() == offsets.len(),
+                "{rows:?}"
+            );
+        }
+        assert!(next_rows(&messages, made, most, make).await.is_none());
     }
-    assert!(next_rows(&messages, made, 2, make).await.is_none());
+    let (at, _) = next_rows(&messages, 0, RowLimit { rows: 9, bytes: 1 }, make).await.unwrap();
+    assert_eq!(at, 0..1, "a message that exceeds the limit has a group of its own");
 }
 
 #[test]
