@@ -5,6 +5,7 @@ use std::iter;
 
 use serde::Serialize;
 
+mod remedy;
 mod text;
 
 pub use text::{cut, filled};
