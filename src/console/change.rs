@@ -21,7 +21,7 @@ use operator_request::OperatorRequest;
 /// The description of a change, with the form that makes it.
 pub(super) struct Confirmation {
     /// The name of the change, for the heading and the button.
-    pub(super) title: &'static str,
+    pub(super) title: String,
     /// The effect of the change. Each element is a paragraph.
     pub(super) effects: Vec<Markup>,
     /// The address to which the form is sent.
@@ -75,7 +75,7 @@ pub(super) async fn confirm(request: PageRequest, Path(what): Path<String>) -> R
         return request.problem(StatusCode::FORBIDDEN, READ_ONLY).await;
     }
     let confirmation = Confirmation {
-        title: change.title(),
+        title: change.title(change.count(&request.state.daemon).await),
         effects: change.effects(),
         action: format!("/do/{what}"),
         members: change.members(),

@@ -9,15 +9,19 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use tokio::time::{sleep, timeout};
 
+use crate::daemon_connection::DaemonConnection;
 use crate::event_page::of_table;
 use crate::page::{self, events};
 use crate::state::State;
 use crate::text::text;
 use operator::api::{
-    AcknowledgeLost, DeadLetterSelection, DropDeadLetters, DropQuarantined, Fate, GetJourney, Journey, Reload,
-    ReplayDeadLetters, ReplayEvents, RetriedEvent, RetryQuarantined, SetPaused,
+    AcknowledgeLost, DeadLetterSelection, DropDeadLetters, DropQuarantined, Fate, GetJourney, Journey, ListDeadLetters,
+    ListQuarantine, Reload, ReplayDeadLetters, ReplayEvents, RetriedEvent, RetryQuarantined, SetPaused,
 };
 use proof::event::{ChannelId, Offset};
+
+#[cfg(test)]
+mod tests;
 
 /// How long a browser waits until an event arrives at its sink, and the interval between two requests to the daemon
 /// during the wait.
@@ -92,21 +96,44 @@ impl OperatorRequest {
         members.into_iter().filter(|(_, value)| !value.is_empty()).collect()
     }
 
-    pub(super) fn title(&self) -> &'static str {
-        match (self.what, self.offset) {
+    /// The name of the change. `count` is the number of events that it is about, if several events can match.
+    pub(super) fn title(&self, count: Option<u64>) -> String {
+        let several = |verb: &str, all: &str| match count {
+            Some(count) => format!("{verb} {}", events(count)),
+            None => format!("{verb} {all}"),
+        };
+        let title = match (self.what, self.offset) {
             (Action::Retry, Some(_)) => "Retry the quarantined event",
-            (Action::Retry, None) => "Retry all matching events",
+            (Action::Retry, None) => return several("Retry", "all matching events"),
             (Action::Drop, Some(_)) => "Drop the quarantined event",
-            (Action::Drop, None) => "Drop all matching events",
+            (Action::Drop, None) => return several("Drop", "all matching events"),
             (Action::RedeliverDead, Some(_)) => "Replay the dead letter",
-            (Action::RedeliverDead, None) => "Replay all dead letters of the sink",
+            (Action::RedeliverDead, None) => return several("Replay", "all dead letters of the sink"),
             (Action::DropDead, Some(_)) => "Drop the dead letter",
-            (Action::DropDead, None) => "Drop all dead letters of the sink",
+            (Action::DropDead, None) => return several("Drop", "all dead letters of the sink"),
             (Action::Redeliver, _) => "Replay the event",
             (Action::Pause, _) => "Pause",
             (Action::Resume, _) => "Resume",
             (Action::Acknowledge, _) => "Acknowledge the loss",
             (Action::Reload, _) => "Reload the configuration",
+        };
+        title.to_owned()
+    }
+
+    /// Counts the stored events that the change is about; `None` if it is about one event or about none, or if the daemon
+    /// does not answer.
+    pub(super) async fn count(&self, daemon: &DaemonConnection) -> Option<u64> {
+        let channel = Some(self.channel.clone());
+        match (self.what, self.offset) {
+            (Action::Retry | Action::Drop, None) => {
+                let events = daemon.ask(&ListQuarantine { channel }).await.ok()?;
+                Some(events.iter().filter(|entry| entry.facts.reason == self.reason).count() as u64)
+            }
+            (Action::RedeliverDead | Action::DropDead, None) => {
+                let letters = daemon.ask(&ListDeadLetters { channel, sink: Some(self.sink.clone()) }).await.ok()?;
+                Some(letters.len() as u64)
+            }
+            _ => None,
         }
     }
 
@@ -183,6 +210,7 @@ impl OperatorRequest {
                 format!("/event/{}/{offset}", self.channel_id)
             }
             (Action::Pause | Action::Resume | Action::Acknowledge | Action::Reload, _) => "/daemon".to_owned(),
+            (Action::RedeliverDead | Action::DropDead, _) => "/held?list=dead".to_owned(),
             _ => "/held".to_owned(),
         }
     }
@@ -319,77 +347,5 @@ fn describe_retries(retried: &[RetriedEvent]) -> Result<String, String> {
     match why {
         Some(detail) => Err(format!("Retried: {said} ({detail}).")),
         None => Ok(format!("Retried: {said}.")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use channel::LateDelivery;
-    use ledger::PendingEvent;
-
-    #[test]
-    fn an_operator_request_without_a_target_is_refused() {
-        for (what, members, is_one) in [
-            ("retry", "channel=c0&offset=7", true),
-            ("retry", "channel=c0&reason=too-few-signatures", true),
-            ("retry", "channel=c0", false),
-            ("drop", "offset=7", false),
-            ("drop", "channel=c0&offset=-1", false),
-            ("drop-dead", "channel=c0&sink=hook", true),
-            ("drop-dead", "channel=c0", false),
-            ("redeliver", "channel=c0&sink=hook&offset=7", false),
-            ("pause", "channel=c0", true),
-            ("rob", "channel=c0", false),
-        ] {
-            assert_eq!(OperatorRequest::parse(what, members.as_bytes()).is_some(), is_one, "{what} {members}");
-        }
-    }
-
-    #[test]
-    fn the_confirmed_request_is_the_requested_one() {
-        let asked = OperatorRequest::parse("drop", b"channel=c0&offset=7&reason=x%26y").unwrap();
-        let members =
-            crate::page::form(&asked.members().iter().map(|(name, value)| (*name, &**value)).collect::<Vec<_>>());
-        assert_eq!(OperatorRequest::parse("drop", members.as_bytes()), Some(asked));
-    }
-
-    #[test]
-    fn an_event_counts_as_arrived_after_its_delivery() {
-        let since = Timestamp::from_second(1_800_000_000).unwrap();
-        let taken = |second| LateDelivery {
-            offset: Offset::new(7).unwrap(),
-            sink: "hook".into(),
-            at: since.checked_add(SignedDuration::from_secs(second)).unwrap(),
-            is_asked_for: true,
-        };
-        let mut journey = Journey { delivered_late: vec![taken(-1)], ..Journey::default() };
-        let left_out = arrival(&journey, "hook", since).unwrap().unwrap();
-        assert_eq!(
-            left_out, "Sink hook already has the event, or its filter excludes it.",
-            "earlier deliveries do not count"
-        );
-        let owed = std::iter::once("hook".into()).collect();
-        journey.late = Some(PendingEvent {
-            event_id: None,
-            first_seen: 0,
-            asked_at: None,
-            received: None,
-            owed,
-            appeared: false,
-            replayed: false,
-            bytes: 0,
-        });
-        assert_eq!(arrival(&journey, "hook", since), None);
-        journey.delivered_late.push(taken(0));
-        let said = arrival(&journey, "hook", since).unwrap().unwrap();
-        assert_eq!(said, "Replayed to hook at 08:00:00 UTC.");
-    }
-
-    #[test]
-    fn an_operator_request_redirects_only_to_own_pages() {
-        let asked =
-            OperatorRequest::parse("redeliver", b"channel=c0&sink=hook&offset=7&channel_id=//evil.example").unwrap();
-        assert_eq!(asked.back(), "/held");
     }
 }

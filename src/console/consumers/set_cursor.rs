@@ -115,7 +115,7 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
 
 fn confirmation(entry: &FeedConsumer, cursor: i64) -> Confirmation {
     Confirmation {
-        title: "Set the cursor",
+        title: "Set the cursor".to_owned(),
         effects: effects(entry, cursor),
         action: format!("/do/{NAME}"),
         members: vec![
