@@ -102,6 +102,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// `[verification.signer_names]`: the displayed names of signers.
     pub signer_names: SignerNames,
+    /// `[console.explorers]`: the address of the block explorer of each network, by its chain selector.
+    pub explorers: BTreeMap<u64, String>,
     /// `[discover]`: the channels that are added while the daemon runs. `None` if none are added.
     pub discover: Option<Discover>,
     /// `[channels.NAME]` and the channels that `[discover]` has added, in the order of their names. At least one, unless
@@ -192,6 +194,7 @@ impl Config {
             memory: daemon::read_memory(root),
             shutdown_grace: root.required("shutdown_grace", values::duration),
             signer_names: tables::verification::signer_names(root),
+            explorers: tables::console::explorers(root),
             discover: discover::read(root),
             channels: Ok(discover::read_channels(root, &discover, &state)),
             sinks: {

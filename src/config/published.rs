@@ -22,7 +22,9 @@ impl Config {
     pub(crate) fn published(&self) -> Configured {
         let Self { channels, sinks, accounts: _, api: _, state: _, listen: _, hosts: _, log: _, otlp: _, .. } = self;
         // Each channel that was found is published as a channel.
-        let Self { memory: _, shutdown_grace: _, signer_names: _, discover: _, feed: _, notes: _, .. } = self;
+        let Self {
+            memory: _, shutdown_grace: _, signer_names: _, explorers: _, discover: _, feed: _, notes: _, ..
+        } = self;
         let settings = SettingDigests {
             version: version::text(),
             channels: channels.iter().map(|channel| (channel.channel.id, of_channel(channel, sinks))).collect(),

@@ -22,7 +22,7 @@ use ::sink::{Credentials, Mechanism, Search};
 use telemetry::LogFormat;
 
 /// Tables whose keys the operator chooses.
-const NAMED_BY_THE_OPERATOR: [&str; 7] = [
+const NAMED_BY_THE_OPERATOR: [&str; 8] = [
     "template_values",
     "template_value_files",
     "template_value_commands",
@@ -30,6 +30,7 @@ const NAMED_BY_THE_OPERATOR: [&str; 7] = [
     "header_files",
     "header_commands",
     "signer_names",
+    "explorers",
 ];
 
 /// The pattern for names of accounts, channels and sinks.

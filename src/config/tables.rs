@@ -3,6 +3,7 @@
 pub(super) mod account;
 pub(super) mod api;
 pub(super) mod channel;
+pub(super) mod console;
 pub(super) mod daemon;
 pub(super) mod discover;
 pub(super) mod feed;

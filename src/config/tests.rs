@@ -257,6 +257,22 @@ fn extra_signers_can_be_named_and_names_are_checked() {
 }
 
 #[test]
+fn explorers_are_addresses_of_networks() {
+    let explorers = |line: &str| load(&format!("{GOOD}[console.explorers]\n{line}\n"), &[]);
+    let config = explorers("\"16015286601757825753\" = \"https://sepolia.etherscan.io/\"").expect("an explorer");
+    assert_eq!(config.explorers[&16_015_286_601_757_825_753], "https://sepolia.etherscan.io");
+    for wrong in [
+        "\"Sepolia\" = \"https://a.example\"",
+        "\"1\" = \"javascript:x\"",
+        "\"1\" = \"https://a.example/?q=\"",
+        "\"1\" = 7",
+    ] {
+        let error = explorers(wrong).expect_err(wrong);
+        assert!(keys_of(&error)[0].starts_with("console.explorers."), "{error}");
+    }
+}
+
+#[test]
 fn duplicate_channels_and_files_are_refused() {
     let again = "[channels.b]\nid = \"7C9E6679-7425-40DE-944B-E07FC1F90AE7\"\nsinks = [\"f\", \"g\"]\n";
     let files = "[sinks.f]\ntype = \"file\"\npath = \"/f\"\n[sinks.g]\ntype = \"file\"\npath = \"/f\"\n";

@@ -86,6 +86,8 @@ pub struct ConsoleSettings {
     pub channels: Vec<ConfiguredChannel>,
     /// The displayed names of signers.
     pub signer_names: SignerNames,
+    /// The address of the block explorer of each network, by its chain selector.
+    pub explorers: BTreeMap<u64, String>,
     /// The clients of the channels' accounts.
     pub clients: BTreeMap<AccountName, Client>,
     /// The source of the events.
@@ -150,11 +152,12 @@ impl Console {
     /// # Errors
     /// [`ConsoleError`] if the console cannot listen on the address, or if the settings of the table cannot be used.
     pub async fn open(settings: ConsoleSettings) -> Result<Self, ConsoleError> {
-        let ConsoleSettings { listen, read_only, directory, who, channels, signer_names, clients, source } = settings;
+        let ConsoleSettings { listen, read_only, directory, who, channels, signer_names, explorers, clients, source } =
+            settings;
         let source = OpenSource::of(source).map_err(ConsoleError::Table)?;
         let (listener, address) = bind(listen).await?;
         let (daemon, access) = (DaemonConnection::new(directory, who), Access::new(address.port(), read_only));
-        let state = State { access, daemon, channels, clients, source, signer_names };
+        let state = State { access, daemon, channels, clients, source, signer_names, explorers };
         Ok(Self { listener, address, state: Arc::new(state) })
     }
 

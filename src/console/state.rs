@@ -17,6 +17,8 @@ pub(super) struct State {
     pub(super) clients: BTreeMap<AccountName, Client>,
     pub(super) source: OpenSource,
     pub(super) signer_names: SignerNames,
+    /// The address of the block explorer of each network, by its chain selector.
+    pub(super) explorers: BTreeMap<u64, String>,
 }
 
 impl State {

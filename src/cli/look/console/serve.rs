@@ -25,6 +25,7 @@ pub(crate) async fn serve(
         who: who(),
         channels: configured(&config.channels),
         signer_names: config.signer_names.clone(),
+        explorers: config.explorers.clone(),
         source: source(config, from)?,
         clients: assembly::clients(config)?,
     };
