@@ -114,7 +114,7 @@ fn deleted(entries: &[FeedConsumer], read_only: bool) -> Markup {
                         }
                     }
                 }
-                (advice("ChanneldConsumerGone"))
+                (advice("ChanneldConsumerGone", ""))
             }
         }
     }

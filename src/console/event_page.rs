@@ -1,6 +1,7 @@
 //! The page of one event. The event comes from a table that a sink writes, from the daemon's quarantine or dead
 //! letters, or from the service.
 
+mod happened;
 mod history;
 mod lookup;
 mod proof;

@@ -15,6 +15,8 @@ use channel::grouped;
 use operator::Report;
 
 mod export;
+mod filters;
+mod histogram;
 mod list;
 mod poll;
 pub(super) mod query;
@@ -22,7 +24,9 @@ mod service;
 
 pub(super) use poll::poll;
 
-use list::{below, filters, heading, nothing, rows};
+use filters::filters;
+use histogram::histogram;
+use list::{below, heading, nothing, rows};
 use query::Query;
 
 pub(super) async fn list(request: PageRequest) -> Response {
@@ -47,17 +51,17 @@ async fn of_table(request: &PageRequest, table: &Table, query: &Query) -> Markup
     html! {
         (heading(&said(table, &sample, query, page.as_ref().ok()), request, query))
         (filters(query, &sample, Some(table.search)))
-        @if let Some(report) = &report { (quarantined(report)) }
         @match &page {
             Err(why) => p.notice.bad role="alert" { (whole(why)) },
             Ok(page) => {
-                @if query.below.is_none() {
-                    p #arrived.arrived hidden aria-live="polite" data-mark=(mark) data-query=(query.without_position()) {
-                        a href=(query.first_page()) { span {} " – show" }
-                    }
+                // While the page is live, the script replaces the content of this element.
+                div #list data-mark=[query.below.is_none().then_some(mark)] data-query=(query.without_position()) {
+                    @if query.below.is_none() { (histogram(&sample, &query.filter, Timestamp::now())) }
+                    @if let Some(report) = &report { (quarantined(report)) }
+                    @if page.rows.is_empty() && !page.is_stopped { (nothing(query, table.search, report.as_deref())) } @else { (rows(&page.rows)) }
+                    (below(query, page))
                 }
-                @if page.rows.is_empty() && !page.is_stopped { (nothing(query, table.search, report.as_deref())) } @else { (rows(&page.rows)) }
-                (below(query, page))
+                p #arrived.arrived hidden aria-live="polite" { a href=(query.first_page()) { span {} " – show" } }
             },
         }
     }

@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use super::page::{PageRequest, advice, ago, events, form, signer, table, time};
 use super::state::State;
 use super::text::{or_dash, text, whole};
-use channel::{Activity, ChannelStatus, Level, Problem, Sample, grouped, span};
+use channel::{Activity, ChannelStatus, Level, Problem, Sample, counted, grouped, span};
 use ledger::Pause;
 use operator::SignerNames;
 use operator::api::GetCluster;
@@ -82,7 +82,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
         @if !report.not_ready.is_empty() {
             ul.reasons {
                 @for reason in &report.not_ready {
-                    li { p { strong { (whole(&reason.to_string())) } } (advice(reason.kind.into())) }
+                    li { p { strong { (whole(&reason.to_string())) } } (advice(reason.kind.into(), &reason.detail)) }
                 }
             }
         }
@@ -236,7 +236,7 @@ fn paused(pause: Option<Pause>) -> Markup {
 
 fn trouble(problem: &Problem) -> Markup {
     html! {
-        p.trouble { (whole(&problem.message)) " " span.sub { "(" (problem.times) " times, since " (time(Some(problem.since))) ")" } }
+        p.trouble { (whole(&problem.message)) " " span.sub { "(" (counted(problem.times.into(), "time")) ", since " (time(Some(problem.since))) ")" } }
     }
 }
 
@@ -248,7 +248,7 @@ fn activity(known: &ChannelStatus) -> Option<String> {
         Activity::AwaitingProof { offset } => Some(format!("Waiting for the proof of offset {offset}.")),
         other => {
             let word = <&str>::from(other).replace('_', " ");
-            (word != known.condition.name()).then(|| format!("Activity: {word}."))
+            (word != known.condition.name()).then(|| format!("Reading: {word}."))
         }
     }
 }
@@ -271,6 +271,11 @@ fn signers(report: &Report, names: &SignerNames) -> Markup {
     }
     let required = report.channels.iter().map(|channel| channel.required_signatures).max().unwrap_or(0);
     let columns = [("Signer", ""), ("Last seen", ""), ("Channels", "number")];
+    // Signers with a name come first, in the order of their names.
+    let mut signers: Vec<_> = signers.into_iter().collect();
+    signers.sort_by_cached_key(|(address, _)| {
+        names.get(address).map_or((true, String::new()), |name| (false, name.clone()))
+    });
     let rows = signers.iter().map(|(address, (channels, last_seen))| {
         let never = || html! { span.none { "not since the daemon started" } };
         let last_seen = last_seen.map_or_else(never, |at| html! { (ago(at)) });

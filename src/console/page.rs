@@ -1,4 +1,4 @@
-//! The parts that pages share: the head, the navigation and the foot, badges, times, tables, and texts with a copy button.
+//! The parts that pages share: the head, the navigation and the foot, badges, single values, and tables.
 
 use std::sync::Arc;
 
@@ -7,16 +7,17 @@ use axum::extract::{Extension, FromRequestParts};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 use strum::{EnumString, IntoStaticStr};
 
 use super::access::Visitor;
 use super::state::State;
-use super::text::{text, whole};
-use channel::{grouped, span};
-use operator::{SignerNames, runbook};
-use proof::verify::Address;
+use super::text::whole;
+use operator::runbook;
+
+mod values;
+
+pub(super) use values::{ago, copied, copy_button, events, network_name, signer, time};
 
 /// The width of a runbook text, in columns.
 const WIDTH: usize = 88;
@@ -63,7 +64,7 @@ impl Badge {
         html! {
             span class={ "badge " (word) } {
                 svg viewBox="0 0 16 16" aria-hidden="true" { (shape) }
-                (word)
+                span { (word) }
             }
         }
     }
@@ -93,10 +94,11 @@ impl PageRequest {
             Some(false) => html! { a.state.bad href="/daemon" { span.dot {} "not ready" } },
             None => html! { a.state.away href="/daemon" { span.dot {} "daemon unreachable" } },
         };
-        let tab = |href: &str, name: &str, count: u64| {
+        // A phone shows only the name, without the rest.
+        let tab = |href: &str, name: &str, rest: &str, count: u64| {
             html! {
                 a href=(href) aria-current=[(here == href).then_some("page")] {
-                    (name)
+                    (name) @if !rest.is_empty() { span.rest { (rest) } }
                     @if count > 0 { " " span.count { (count) } }
                 }
             }
@@ -113,10 +115,10 @@ impl PageRequest {
                         path.tick d="M12 15.800l3 3 5.200-5.800" {}
                     } span { "channeld" } }
                     nav aria-label="Pages" {
-                        (tab("/", "Events", 0))
-                        (tab("/daemon", "Daemon", 0))
-                        (tab("/held", "Quarantine and dead letters", undelivered))
-                        (tab("/consumers", "Consumers", 0))
+                        (tab("/", "Events", "", 0))
+                        (tab("/daemon", "Daemon", "", 0))
+                        (tab("/held", "Quarantine", " and dead letters", undelivered))
+                        (tab("/consumers", "Consumers", "", 0))
                     }
                     (state)
                 }
@@ -132,8 +134,8 @@ impl PageRequest {
                     span { "channeld console" @if self.visitor.read_only { ", read-only" } }
                     a href="/concepts" { "Concepts" }
                     a href="/invite" { "Open in another browser" }
-                    span.keys { "Keyboard shortcuts: " kbd { "/" } " search, " kbd { "j" } " " kbd { "k" } " next and previous event, " kbd { "Enter" }
-                        " open, " kbd { "n" } " new events" }
+                    // The script shows this button, and lists the shortcuts of the page.
+                    button #keys type="button" hidden { "Keyboard shortcuts " kbd { "?" } }
                 }
             },
         )
@@ -191,36 +193,6 @@ pub(super) async fn concepts(request: PageRequest) -> Response {
     request.page("Concepts", "", &content).await
 }
 
-/// A date and time in UTC, or a dash without a time.
-pub(super) fn time(at: Option<Timestamp>) -> Markup {
-    match at {
-        None => html! { span.none { "–" } },
-        Some(at) => {
-            html! { time datetime=(format!("{at:.0}")) title=(format!("{at} (UTC)")) { (at.strftime("%Y-%m-%d %H:%M:%S")) } }
-        }
-    }
-}
-
-pub(super) fn ago(then: Timestamp) -> String {
-    let seconds = Timestamp::now().as_second().saturating_sub(then.as_second());
-    format!("{} ago", span(u64::try_from(seconds).unwrap_or(0)))
-}
-
-/// A number of events in words, such as `1 event` or `2 events`.
-pub(super) fn events(count: u64) -> String {
-    format!("{} event{}", grouped(count), if count == 1 { "" } else { "s" })
-}
-
-/// A text in a read-only field, with a copy button. The button works only if the browser runs scripts.
-pub(super) fn copied(label: &str, content: &str) -> Markup {
-    html! {
-        div.copied {
-            label { span { (label) } input type="text" readonly value=(content); }
-            button type="button" data-copy=(content) { "Copy" }
-        }
-    }
-}
-
 /// A table. Each column has a name and a class, which can be empty. Screen readers read the label.
 pub(super) fn table(
     label: &str,
@@ -233,7 +205,7 @@ pub(super) fn table(
         div.scroll role="region" aria-label=(label) tabindex="0" {
             table class=[not_empty(class)] {
                 thead {
-                    tr { @for (name, class) in columns { th scope="col" { span.hidden[*class == "change"] { (name) } } } }
+                    tr { @for (name, class) in columns { th scope="col" class=[not_empty(class)] { span.hidden[*class == "change"] { (name) } } } }
                 }
                 tbody {
                     @for row in rows {
@@ -247,10 +219,6 @@ pub(super) fn table(
             }
         }
     }
-}
-
-pub(super) fn signer(address: &Address, names: &SignerNames) -> Markup {
-    html! { span.mono.long { (address.to_string()) } @if let Some(name) = names.get(address) { " " strong { (text(name)) } } }
 }
 
 /// Returns a member of a query string or of a form.
@@ -270,15 +238,20 @@ pub(super) fn form(members: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish()
 }
 
-/// The runbook's advice for a reason: one sentence, and the complete text in a collapsed block.
-pub(super) fn advice(reason: &str) -> Markup {
+/// What to do about a problem: the remedy for this message in at most three lines, and the complete text of the runbook in
+/// a collapsed block. `reason` is the name of the problem, and `message` its text.
+pub(super) fn advice(reason: &str, message: &str) -> Markup {
+    const THREE_LINES: usize = 280;
     let topics = runbook::topics();
     let Some((topic, name)) = runbook::by_name(&topics, reason) else { return html! {} };
     html! {
-        details.advice {
-            summary { "Runbook: " (topic.summary) }
-            pre.runbook tabindex="0" { (topic.text(WIDTH)) }
-            p.note { code { "channeld explain '" (name) "'" } " prints the same text." }
+        div.advice {
+            p { strong { "What to do: " } (topic.remedy(message, THREE_LINES)) }
+            details {
+                summary { "More" span.hidden { " about " (name) } }
+                pre.runbook tabindex="0" { (topic.text(WIDTH)) }
+                p.note { code { "channeld explain '" (name) "'" } " prints the same text." }
+            }
         }
     }
 }

@@ -191,6 +191,20 @@ impl Table {
         Ok(answer.rows.into_iter().flatten().flatten().next().and_then(|first| first.parse().ok()))
     }
 
+    /// Returns the next lower and the next higher offset of a channel that have rows.
+    pub(super) async fn neighbors(&self, channel: ChannelId, offset: i64) -> Result<[Option<i64>; 2], TableError> {
+        let table = self.backend.table();
+        let mut statement = Statement::new(self.backend.dialect());
+        let (channel, offset) = (statement.channel(channel), statement.number(offset));
+        let rows = format!("from {table} where channel_id = {channel} and event_offset");
+        let sql = format!(
+            "select (select max(event_offset) {rows} < {offset}), (select min(event_offset) {rows} > {offset})"
+        );
+        let answer = self.backend.query(Instant::now() + SMALL, sql, statement.values).await?;
+        let mut found = answer.rows.into_iter().flatten().map(|text| text?.parse().ok());
+        Ok([found.next().flatten(), found.next().flatten()])
+    }
+
     /// Returns one row with its record; `None` if the row does not exist. If several events have this offset, returns
     /// the row that was written last.
     pub(super) async fn full_row(&self, channel: ChannelId, offset: i64) -> Result<Option<FullRow>, TableError> {

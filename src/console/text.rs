@@ -24,6 +24,9 @@ const SHORT: usize = 160;
 /// How many bytes of a JSON text are shown. Also the largest number of characters of any other text.
 const LONG: usize = 200_000;
 
+/// After how many digits of a hash a line can break.
+const EVEN: usize = 16;
+
 /// The deepest JSON level that is indented further than its parent.
 const DEEPEST: usize = 12;
 
@@ -48,6 +51,14 @@ fn isolated(text: &str, most: usize) -> Markup {
 /// Renders untrusted text with up to [`LONG`] characters.
 pub(super) fn whole(text: &str) -> Markup {
     isolated(text, LONG)
+}
+
+/// Like [`whole`], but the lines of a long hexadecimal value break evenly.
+pub(super) fn long(text: &str) -> Markup {
+    let mut html = "<bdi>".to_owned();
+    push_evenly(&mut html, text, LONG);
+    html.push_str("</bdi>");
+    PreEscaped(html)
 }
 
 /// Renders a piece of untrusted text with one word marked.
@@ -88,6 +99,21 @@ fn visible(c: char) -> Option<String> {
         '\x7f' => Some('␡'.to_string()),
         c if c.is_control() || is_hidden => Some(format!("U+{:04X}", u32::from(c))),
         _ => None,
+    }
+}
+
+/// Appends up to `most` characters. In a hash, lines can break only after each [`EVEN`] digits, so that no single digit
+/// begins a line.
+fn push_evenly(html: &mut String, text: &str, most: usize) {
+    let digits = text.trim_matches('"').strip_prefix("0x");
+    let is_hash =
+        digits.is_some_and(|digits| digits.len() >= 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let begins = text.len() - text.trim_start_matches('"').len() + 2;
+    for (at, c) in text.chars().take(most).enumerate() {
+        if is_hash && at > begins && (at - begins).is_multiple_of(EVEN) && c.is_ascii_hexdigit() {
+            html.push_str("<wbr>");
+        }
+        push(html, c);
     }
 }
 
@@ -167,6 +193,6 @@ fn line(depth: usize, html: &mut String) {
 /// Renders a name or a value. The class sets its color.
 fn part(class: &str, text: &str, html: &mut String) {
     let _ = write!(html, "<span class=\"{class}\"><bdi>");
-    text.chars().take(LONG).for_each(|c| push(html, c));
+    push_evenly(html, text, LONG);
     html.push_str("</bdi></span>");
 }

@@ -2,6 +2,7 @@
 "use strict";
 
 (() => {
+    document.documentElement.classList.add("script");
     const NEW_EVERY = 2000;
     const AGAIN_EVERY = 5000;
 
@@ -16,17 +17,43 @@
         }, wait);
     };
 
-    // Only count new events. They are shown on request, so that the list does not move while it is read.
+    // While the list is live and its beginning is visible, new events are shown at once. Otherwise they are only counted, so that
+    // the list does not move while it is read.
     const arrived = document.getElementById("arrived");
-    if (arrived) {
-        const { mark, query } = arrived.dataset;
-        const link = arrived.querySelector("a");
+    const list = document.getElementById("list");
+    const live = document.getElementById("live");
+    const isUsed = (part) => part.contains(document.activeElement) || part.matches(":hover") || !getSelection().isCollapsed
+        || document.querySelector("details.menu[open], dialog[open]");
+    const follows = () => live.ariaPressed === "true" && scrollY < 100 && !isUsed(list);
+    if (arrived && list?.dataset.mark) {
+        const setLive = (isLive) => {
+            live.ariaPressed = String(isLive);
+            live.lastElementChild.textContent = isLive ? "Live" : "Paused";
+            live.title = isLive ? "Pause: new events are only counted" : "Show new events at once";
+            sessionStorage.setItem("paused", isLive ? "" : "1");
+        };
+        setLive(!sessionStorage.getItem("paused"));
+        live.hidden = false;
+        live.addEventListener("click", () => setLive(live.ariaPressed !== "true"));
+        const show = async () => {
+            const answer = await fetch(location.href);
+            if (!answer.ok) return;
+            const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+            const newer = page.getElementById("list");
+            if (!newer || !follows()) return;
+            list.replaceChildren(...newer.childNodes);
+            list.dataset.mark = newer.dataset.mark;
+            document.querySelector(".heading .sub").textContent = page.querySelector(".heading .sub").textContent;
+            arrived.hidden = true;
+        };
         every(NEW_EVERY, async () => {
+            const { mark, query } = list.dataset;
             const answer = await fetch(`/new?${query}&mark=${encodeURIComponent(mark)}`, { headers: { accept: "application/json" } });
             if (!answer.ok) return;
             const { count, most } = await answer.json();
             if (count === 0) return;
-            link.firstElementChild.textContent = `${count}${most ? " or more" : ""} new event${count === 1 ? "" : "s"}`;
+            if (follows()) return show();
+            arrived.querySelector("span").textContent = `${count}${most ? " or more" : ""} new event${count === 1 ? "" : "s"}`;
             arrived.hidden = false;
         });
     }
@@ -46,7 +73,12 @@
         if (button) {
             const text = button.dataset.copy ?? document.getElementById(button.dataset.copyFrom).value;
             await navigator.clipboard.writeText(text);
-            button.textContent = "Copied";
+            if (button.matches(".copy")) {
+                button.classList.add("done");
+                button.title = "Copied";
+            } else {
+                button.textContent = "Copied";
+            }
         }
         for (const menu of document.querySelectorAll("details.menu[open]")) {
             if (!menu.contains(event.target)) menu.open = false;
@@ -62,31 +94,60 @@
         });
     }
 
+    // The keyboard shortcuts of this page: the key, its effect in words, and its effect. Links with `data-key` have their own key.
     const rows = () => [...document.querySelectorAll(".list a.open")];
     const step = (by) => {
         const all = rows();
         const at = all.findIndex((row) => row.closest("tr").contains(document.activeElement));
-        const next = all[at < 0 ? 0 : Math.min(Math.max(at + by, 0), all.length - 1)];
-        next?.focus();
+        all[at < 0 ? 0 : Math.min(Math.max(at + by, 0), all.length - 1)]?.focus();
     };
+    const search = document.getElementById("search");
+    const shortcuts = [["/", search ? "Search" : "Search the events", () => (search ? search.focus() : location.assign("/?search"))]];
+    for (const link of document.querySelectorAll("a[data-key]")) {
+        const { key } = link.dataset;
+        shortcuts.push([key, key === "Escape" ? `Back to: ${link.textContent}` : link.textContent, () => link.click()]);
+    }
+    if (rows().length > 0) {
+        shortcuts.push(["j", "Next row", () => step(1)], ["k", "Previous row", () => step(-1)], ["Enter", "Open the row"]);
+    }
+    if (arrived) shortcuts.push(["n", "Show new events", () => { if (!arrived.hidden) arrived.querySelector("a").click(); }]);
+    shortcuts.push(["?", "This list", () => showShortcuts()]);
+    if (search && location.search === "?search") search.focus();
+
+    const showShortcuts = () => {
+        const sheet = document.createElement("dialog");
+        sheet.setAttribute("aria-labelledby", "shortcuts");
+        sheet.innerHTML = '<h2 id="shortcuts">Keyboard shortcuts</h2><dl></dl><form method="dialog"><button>Close</button></form>';
+        for (const [key, effect] of shortcuts) {
+            const name = document.createElement("dt");
+            name.append(Object.assign(document.createElement("kbd"), { textContent: key === "Escape" ? "Esc" : key }));
+            sheet.querySelector("dl").append(name, Object.assign(document.createElement("dd"), { textContent: effect }));
+        }
+        sheet.addEventListener("close", () => sheet.remove());
+        document.body.append(sheet);
+        sheet.showModal();
+    };
+    const help = document.getElementById("keys");
+    if (help) {
+        help.hidden = false;
+        help.addEventListener("click", showShortcuts);
+    }
+
     document.addEventListener("keydown", (event) => {
-        if (event.key === "Escape") {
-            for (const menu of document.querySelectorAll("details.menu[open]")) {
+        const menus = document.querySelectorAll("details.menu[open]");
+        if (event.key === "Escape" && menus.length > 0) {
+            for (const menu of menus) {
                 menu.open = false;
                 menu.querySelector("summary").focus();
             }
             return;
         }
-        if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
-        const keys = {
-            "/": () => document.getElementById("search")?.focus(),
-            j: () => step(1),
-            k: () => step(-1),
-            n: () => { if (arrived && !arrived.hidden) arrived.querySelector("a").click(); },
-        };
-        if (keys[event.key]) {
+        if (event.key === "Escape" && event.target.closest("input, textarea")) return event.target.blur();
+        if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+        const shortcut = shortcuts.find(([key, , effect]) => key === event.key && effect);
+        if (shortcut) {
             event.preventDefault();
-            keys[event.key]();
+            shortcut[2]();
         }
     });
 })();

@@ -26,8 +26,6 @@ pub(super) struct HistoryStep {
 pub(super) enum StepTime {
     At(Timestamp),
     NotRecorded,
-    /// Between the previous step and the next one.
-    Between,
     /// The current state, or something that has not happened yet.
     Now,
 }
@@ -50,14 +48,16 @@ impl HistoryStep {
 }
 
 pub(super) fn show(steps: &[HistoryStep]) -> Markup {
+    let mut before = None;
     html! {
         ol.history {
             @for step in steps {
                 li.bad[!step.is_good] {
                     span.when {
                         @match step.when {
-                            StepTime::At(at) => (time(Some(at))),
-                            StepTime::Between => span.none { "in between" },
+                            StepTime::At(at) => {
+                                (moment(at)) @if let Some(after) = before.replace(at).and_then(|before| after(before, at)) { " " span.after { (after) } }
+                            }
                             StepTime::NotRecorded => span.none { "time not recorded" },
                             StepTime::Now => "now",
                         }
@@ -66,6 +66,27 @@ pub(super) fn show(steps: &[HistoryStep]) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// A time in UTC, with milliseconds if it has them.
+fn moment(at: Timestamp) -> Markup {
+    if at.subsec_nanosecond() == 0 {
+        return time(Some(at));
+    }
+    html! { time datetime=(format!("{at:.3}")) title=(format!("{at} (UTC)")) { (at.strftime("%Y-%m-%d %H:%M:%S%.3f")) } }
+}
+
+/// How long after the step before, such as `+320 ms`. If one of the times has no milliseconds, only whole seconds are
+/// shown. `None` if the difference is not known, or is negative because the clocks differ.
+fn after(before: Timestamp, at: Timestamp) -> Option<String> {
+    let milliseconds = u64::try_from(at.as_millisecond() - before.as_millisecond()).ok()?;
+    let is_exact = [before, at].iter().all(|time| time.subsec_nanosecond() != 0);
+    match (milliseconds, is_exact) {
+        (0..1_000, true) => Some(format!("+{milliseconds} ms")),
+        (1_000..10_000, true) => Some(format!("+{}.{} s", milliseconds / 1_000, milliseconds % 1_000 / 100)),
+        (0..1_000, false) => None,
+        _ => Some(format!("+{}", span(milliseconds / 1_000))),
     }
 }
 

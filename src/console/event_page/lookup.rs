@@ -4,17 +4,16 @@ use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use maud::html;
+use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
-use super::history::{EventOrigin, HistoryStep, StepTime, ledger_steps, sink_steps, steps_after_cursor};
+use super::history::{EventOrigin, HistoryStep, ledger_steps, sink_steps, steps_after_cursor};
 use super::show::show;
 use super::shown_event::{ShownEvent, created, lanes};
 use crate::page::{Badge, PageRequest, form};
 use crate::state::State;
 use crate::tables::{FullRow, OpenSource, Row, Table};
 use crate::text::text;
-use channel::span;
 use net::Chain;
 use net::tasks::joined;
 use operator::api::{GetJourney, Journey};
@@ -36,12 +35,7 @@ pub(crate) async fn delivered(request: PageRequest, Path((channel, offset)): Pat
     let here = sinks().filter(|lane| *lane.sink == *table.sink);
     let here = here.flat_map(|lane| steps_after_cursor(lane, &row.channel, offset, &recorded));
     let elsewhere = sink_steps(sinks().filter(|lane| *lane.sink != *table.sink), &row.channel, offset, &recorded);
-    let (verdict, detail) = if row.verification == "verified" {
-        ("Verified", "after it was received and before any delivery")
-    } else {
-        ("Unsigned", "events of this type never have a proof; delivered and marked as unsigned")
-    };
-    let mut history = vec![HistoryStep::new(StepTime::Between, verdict, detail), delivery(row, &table.sink)];
+    let mut history = vec![delivery(row, &table.sink)];
     history.extend(ledger_steps(&row.channel, offset, &recorded, false));
     history.extend(here);
     history.extend(elsewhere);
@@ -66,6 +60,7 @@ pub(crate) async fn delivered(request: PageRequest, Path((channel, offset)): Pat
         stored_verdict_intro: "At delivery, the verdict was ",
         history,
         actions,
+        neighbors: neighbors(table, channel, offset).await,
         raw: format!("/event/{channel}/{offset}/raw"),
         ..ShownEvent::new(
             &row.channel,
@@ -80,12 +75,24 @@ pub(crate) async fn delivered(request: PageRequest, Path((channel, offset)): Pat
 
 /// The delivery that the row records.
 fn delivery(row: &Row, sink: &str) -> HistoryStep {
-    let after = row.delivered.zip(row.received);
-    let after = after.map(|(delivered, received)| delivered.as_second() - received.as_second());
-    let after = after.and_then(|seconds| u64::try_from(seconds).ok());
-    let detail =
-        html! { "as a row of this table" @if let Some(after) = after { ", " (span(after)) " after it was received" } };
+    let detail = if row.verification == "verified" {
+        "as a row of this table, after its verification"
+    } else {
+        "as a row of this table, marked as unsigned"
+    };
     HistoryStep::new(row.delivered, html! { "Delivered to " (text(sink)) }, detail)
+}
+
+/// Links to the events of the same channel with the next lower and the next higher offset.
+async fn neighbors(table: &Table, channel: ChannelId, offset: i64) -> Markup {
+    // If the table no longer answers, the page shows no links.
+    let [lower, higher] = table.neighbors(channel, offset).await.unwrap_or_default();
+    html! {
+        span.neighbors {
+            @if let Some(higher) = higher { a rel="next" data-key="k" href=(format!("/event/{channel}/{higher}")) { "Newer event" } }
+            @if let Some(lower) = lower { a rel="prev" data-key="j" href=(format!("/event/{channel}/{lower}")) { "Older event" } }
+        }
+    }
 }
 
 /// Asks the daemon for its records of the event. The result is empty if no daemon answers. The head of the page then

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::shown_event::Verification;
-use crate::page::{Badge, signer, table, time};
-use crate::text::{text, whole};
+use crate::page::{Badge, copy_button, signer, table, time};
+use crate::text::{long, text, whole};
 use operator::SignerNames;
 use proof::event::Proofs;
 use proof::verify::{Address, Report};
@@ -123,13 +123,15 @@ pub(super) fn show(examined: &Verification, verdict: Badge, names: &SignerNames)
     });
     html! {
         section aria-labelledby="proof" {
-            h2 #proof { "Proof" }
+            h2 #proof { "Who signed" }
             (summary(verdict, counted, required, members.len(), is_of_event))
             (table("Signatures", "signers", &columns, rows))
             @if ocr.signatures.len() > dissected.makers.len() {
                 p.note { "Showing the first " (dissected.makers.len()) " of " (ocr.signatures.len()) " signatures." }
             }
-            dl.facts {
+            details.more open[verdict != Badge::Verified] {
+              summary { "Report, digest and workflow" }
+              dl.facts {
                 @if let Some(report) = &report {
                     (fact("Workflow owner", "must be yours", &report.workflow_owner.to_string(), Some(&owner.to_string())))
                     @let bound = format!("0x{}", hex::encode(report.payload.get(..64).unwrap_or(report.payload)));
@@ -148,6 +150,7 @@ pub(super) fn show(examined: &Verification, verdict: Badge, names: &SignerNames)
                     dt { "Report" }
                     dd { "version " (report.version) ", id 0x" (hex::encode(report.report_id)) ", " (dissected.report.len()) " bytes" }
                 }
+              }
             }
         }
     }
@@ -158,10 +161,10 @@ fn fact(name: &str, what: &str, value: &str, expected: Option<&str>) -> Markup {
     html! {
         dt { (name) @if !what.is_empty() { span.sub { " " (what) } } }
         dd {
-            span.mono.long { (value) }
+            span.mono { (long(value)) } (copy_button(name, value))
             @match expected {
                 Some(expected) if expected == value => { " " span.good { "as expected" } }
-                Some(expected) => { " " span.bad { "not as expected" } p.sub { "Expected: " span.mono.long { (expected) } } }
+                Some(expected) => { " " span.bad { "not as expected" } p.sub { "Expected: " span.mono { (long(expected)) } } }
                 None => {}
             }
         }

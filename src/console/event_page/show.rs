@@ -1,4 +1,4 @@
-//! Shows an event: its signed and its unsigned content, its signers, the contents of the report, and its history.
+//! Shows an event: what happened, who signed it, its history, its signed and its unsigned content, and its bytes.
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -7,8 +7,8 @@ use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
 use super::shown_event::{ShownEvent, Verification};
-use super::{history, proof};
-use crate::page::{Badge, PageRequest, time};
+use super::{happened, history, proof};
+use crate::page::{Badge, PageRequest, copy_button, time};
 use crate::text::{Json, text, whole};
 use ::proof::event::{EventType, Object, Proofs};
 use ::proof::verify::{Dissected, Verdict, Verified, Verifier};
@@ -45,13 +45,17 @@ pub(super) async fn show(request: &PageRequest, mut found: ShownEvent) -> Respon
     let verdict = examined.as_ref().map_or(found.stored_verdict, |examined| Badge::of(examined.outcome.status));
     // If the two verdicts differ, the page says so, even without a request to verify again.
     let differs = examined.is_some() && verdict != found.stored_verdict;
+    let decoded = decoded.as_deref().map(serde_json::value::RawValue::get);
     let content = html! {
-        nav.crumbs aria-label="Breadcrumb" { a href=(found.list.0) { (found.list.1) } " / " (text(&found.channel)) " / " (found.offset) }
+        nav.crumbs aria-label="Breadcrumb" {
+            span { a href=(found.list.0) data-key="Escape" { (found.list.1) } " / " (text(&found.channel)) " / " (found.offset) }
+            (found.neighbors)
+        }
         div.heading {
             div {
-                h1 { (text(&heading)) " " (verdict.show()) }
+                h1 { (text(&heading)) }
                 p.sub { (text(&kind)) " · channel " (text(&found.channel)) " · offset " (found.offset)
-                    @if let Some(event_id) = &found.event_id { " · event " span.mono { (text(event_id)) } } }
+                    @if let Some(event_id) = &found.event_id { " · event " span.mono { (text(event_id)) } (copy_button("the id of the event", event_id)) } }
             }
             div.actions {
                 a.button href="?verify=1#verdict" { "Verify again" }
@@ -63,12 +67,13 @@ pub(super) async fn show(request: &PageRequest, mut found: ShownEvent) -> Respon
             None => p.notice.warn { "This channel is not configured, so its events cannot be verified." },
             Some(examined) => (verdict_box(examined, is_again, differs.then_some((found.stored_verdict_intro, found.stored_verdict)))),
         }
+        (happened::show(decoded, found.event.as_deref(), verdict, &request.state.explorers))
+        @if let Some(examined) = &examined { (proof::show(examined, verdict, &request.state.signer_names)) }
         section aria-labelledby="history" {
             h2 #history { "Event history " span.sub { "UTC" } }
             div data-again="?part=history" { (steps) }
         }
-        (side_by_side(&found, verdict, decoded.as_deref().map(serde_json::value::RawValue::get)))
-        @if let Some(examined) = &examined { (proof::show(examined, verdict, &request.state.signer_names)) }
+        (side_by_side(&found, verdict, decoded))
         (bytes(&found))
     };
     request.page(&title, "", &content).await
@@ -139,30 +144,29 @@ fn finality(verified: &Verified) -> Markup {
     }
 }
 
-/// Shows the signed content on one side and everything else on the other side.
+/// Shows the signed content on one side and everything else on the other side. Without signed content, shows one side.
 fn side_by_side(found: &ShownEvent, verdict: Badge, decoded: Option<&str>) -> Markup {
     let rest = found.event.as_ref().map(without_proof);
     html! {
         div.sides {
-            section.side.signed.claimed[verdict != Badge::Verified] aria-labelledby="signed" {
-                header {
-                    h2 #signed { @if verdict == Badge::Verified || decoded.is_none() { "Signed by the network" } @else { "Unverified content" } }
-                    p { @match (verdict, decoded) {
-                        (_, None) => "No part of this event is signed.",
-                        (Badge::Verified, _) => "The signatures cover this content completely.",
-                        (Badge::Pending, _) => "The proof of this content has not arrived yet.",
-                        _ => "The signatures do not cover this content: do not act on it.",
-                    } }
-                }
-                @match decoded {
-                    Some(decoded) => (Json(decoded)),
-                    None => div.blank { "–" },
+            @if let Some(decoded) = decoded {
+                section.side.signed.claimed[verdict != Badge::Verified] aria-labelledby="signed" {
+                    header {
+                        h2 #signed { @if verdict == Badge::Verified { "Signed by the network" } @else { "Unverified content" } }
+                        p { @match verdict {
+                            Badge::Verified => "The signatures cover this content completely.",
+                            Badge::Pending => "The proof of this content has not arrived yet.",
+                            _ => "The signatures do not cover this content: do not act on it.",
+                        } }
+                    }
+                    (Json(decoded))
                 }
             }
             section.side.unsigned aria-labelledby="unsigned" {
                 header {
                     h2 #unsigned { "Not signed" }
-                    p { "Data that the service adds without a signature: offset, id, times, and a copy of the content." }
+                    p { @if decoded.is_some() { "The rest of the service's event, without the signed content and the proof." }
+                        @else { "No part of this event is signed. The service says:" } }
                 }
                 @match &rest {
                     Some(rest) => (Json(rest)),
@@ -177,14 +181,13 @@ fn side_by_side(found: &ShownEvent, verdict: Badge, decoded: Option<&str>) -> Ma
 fn without_proof(event: &Bytes) -> String {
     fn walk(json: &str, depth: usize) -> Option<String> {
         let object = Object::read(json.as_bytes()).ok().filter(|_| depth < 3)?;
-        let members = object.members().map(|(name, value)| {
+        let members = object.members().filter_map(|(name, value)| {
             let shown = match name {
-                "proofs" => "\"shown below\"".to_owned(),
-                "verifiable_event" | "verifiable_result" => "\"shown decoded in the signed part\"".to_owned(),
+                "proofs" | "verifiable_event" | "verifiable_result" => return None,
                 "headers" | "payload" => walk(value.get(), depth + 1).unwrap_or_else(|| value.get().to_owned()),
                 _ => value.get().to_owned(),
             };
-            format!("{}:{shown}", serde_json::Value::from(name))
+            Some(format!("{}:{shown}", serde_json::Value::from(name)))
         });
         Some(format!("{{{}}}", members.collect::<Vec<_>>().join(",")))
     }

@@ -36,6 +36,8 @@ pub(super) struct ShownEvent {
     /// The later steps of the event's history.
     pub(super) history: Vec<HistoryStep>,
     pub(super) actions: Markup,
+    /// The links to the previous and the next event of the channel.
+    pub(super) neighbors: Markup,
     /// A notice above the content.
     pub(super) notice: Markup,
 }
@@ -68,6 +70,7 @@ impl ShownEvent {
             followed: None,
             history: Vec::new(),
             actions: html! {},
+            neighbors: html! {},
             notice: html! {},
         }
     }

@@ -52,7 +52,7 @@ pub(crate) async fn quarantined(request: PageRequest, Path((channel, offset)): P
                     p { "The same proof, or the same event with different content, was delivered earlier at offset " (original.offset.get()) " of channel "
                         (text(&original.channel_id.to_string())) "." }
                 }
-                (advice(&facts.reason))
+                (advice(&facts.reason, &facts.detail))
             }
         },
         ..of_daemon(&entry, offset, json, facts.received, Badge::Rejected)

@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
 use super::export::line;
-use super::list::{filters, heading, rows};
+use super::filters::filters;
+use super::list::{heading, rows};
 use super::query::Query;
 use crate::page::PageRequest;
 use crate::state::State;

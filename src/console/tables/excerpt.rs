@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use super::filter::is_hexadecimal;
 use crate::text::json::{Token, Tokens};
 use sink::Search;
 
@@ -153,7 +154,10 @@ fn begins(text: &str, word: &str) -> Option<usize> {
 
 fn fit(text: &str, word: &Range<usize>) -> Fit {
     let goes_on = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-    let (before, after) = (text[..word.start].chars().next_back(), text[word.end..].chars().next());
+    let before = &text[..word.start];
+    // A search for hexadecimal digits also finds them after `0x`.
+    let before = if is_hexadecimal(&text[word.clone()]) { before.strip_suffix("0x").unwrap_or(before) } else { before };
+    let (before, after) = (before.chars().next_back(), text[word.end..].chars().next());
     match (goes_on(before), goes_on(after)) {
         (false, false) => Fit::WholeWord,
         (false, true) => Fit::Beginning,

@@ -93,7 +93,7 @@ impl Facet {
         if self == Self::Verdict { "verification".to_owned() } else { self.parameter() }
     }
 
-    pub(super) fn of(self, row: &Row) -> Option<&str> {
+    pub(crate) fn of(self, row: &Row) -> Option<&str> {
         match self {
             Self::Verdict => Some(&row.verification),
             Self::Type => Some(&row.kind),
@@ -112,6 +112,20 @@ impl EventFilter {
     pub(super) fn has_only_words(&self) -> bool {
         !self.words.is_empty() && self.chosen.is_empty() && self.from.is_none() && self.to.is_none()
     }
+
+    /// Whether the search is for a part of one address, hash or id. A word index finds only the beginning of a word. If it
+    /// finds nothing, the newest rows are searched for the part, until the time budget is used up.
+    pub(super) fn is_part_of_word(&self) -> bool {
+        matches!(&*self.words, [word] if is_hexadecimal(word))
+    }
+}
+
+/// The fewest digits of a part of an address, a hash or an id that is searched.
+const FEWEST_DIGITS: usize = 4;
+
+/// Whether a word can be a part of an address, a hash or an id, without `0x`.
+pub(super) fn is_hexadecimal(word: &str) -> bool {
+    word.len() >= FEWEST_DIGITS && word.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl PagePosition {

@@ -14,7 +14,7 @@ use tokio::time::timeout_at;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::backend::{Backend, HitCount, MOST_HITS, MOST_NEW, Page, PageQuery, QueryResult, TableError};
-use super::filter::EventFilter;
+use super::filter::{EventFilter, is_hexadecimal};
 use super::rows::Row;
 use super::sql::{Dialect, NEWEST_FIRST, Statement, TableRange, columns, pattern, texts};
 use net::postgres::{Connector, DatabaseError, OpenConnection, advised, answered};
@@ -87,9 +87,9 @@ impl Postgres {
 
     /// Adds the condition on the words. In a time range, the word index is not used, because it would return the hits
     /// of the whole table.
-    fn with_words(&self, statement: &mut Statement, words: &[String], range: TableRange) {
+    fn with_words(statement: &mut Statement, words: &[String], range: TableRange, index: Search) {
         let search = if matches!(range, TableRange::Since(_)) { "(search || '')" } else { "search" };
-        match self.settings.search {
+        match index {
             Search::None => statement.looked_through(words),
             Search::Words if words.is_empty() => {}
             Search::Words => {
@@ -97,7 +97,15 @@ impl Postgres {
                 let query = format!("plainto_tsquery('simple', {text})::text");
                 // The last word can be the beginning of a longer word.
                 let query = format!("(case when {query} = '' then '' else {query} || ':*' end)::tsquery");
-                statement.conditions.push(format!("{search} @@ {query}"));
+                let prefixed = match words {
+                    // Hexadecimal digits also match with `0x` before them.
+                    [word] if is_hexadecimal(word) => {
+                        let prefixed = statement.text(&format!("0x{}:*", word.to_ascii_lowercase()));
+                        format!(" || {prefixed}::tsquery")
+                    }
+                    _ => String::new(),
+                };
+                statement.conditions.push(format!("{search} @@ ({query}{prefixed})"));
             }
             Search::Trigrams => {
                 for word in words {
@@ -137,12 +145,17 @@ impl Postgres {
     }
 
     /// Returns the first rows of a range of the table.
-    async fn rows_within(&self, range: TableRange, page_query: PageQuery<'_>) -> Result<Vec<Row>, TableError> {
+    async fn rows_within(
+        &self,
+        range: TableRange,
+        page_query: PageQuery<'_>,
+        index: Search,
+    ) -> Result<Vec<Row>, TableError> {
         let PageQuery { filter: EventFilter { words, .. }, below, limit, deadline } = page_query;
         let mut statement = Statement::new(Dialect::Postgres);
         statement.filtered(page_query.filter);
         statement.within(range, below);
-        self.with_words(&mut statement, words, range);
+        Self::with_words(&mut statement, words, range, index);
         let (table, columns, conditions) = (self.table(), columns(Dialect::Postgres), statement.conditions());
         let rows = format!("from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
         let sql = if words.is_empty() {
@@ -153,7 +166,38 @@ impl Postgres {
             format!("select {columns}, {texts} from (select * {rows}) as found order by {NEWEST_FIRST}")
         };
         let answer = self.query(deadline, sql, statement.values).await?;
-        Ok(answer.rows.into_iter().map(|row| Row::listed(row, words, self.settings.search)).collect())
+        Ok(answer.rows.into_iter().map(|row| Row::listed(row, words, index)).collect())
+    }
+
+    /// Returns the rows of a page by this index.
+    async fn page_by(&self, index: Search, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+        let PageQuery { filter, below, limit, deadline } = page_query;
+        let (newest, width) = self.density(deadline).await?;
+        let top = below.and_then(|below| below.time).or(filter.to).map_or(newest, |top| top.min(newest));
+        let has_index = index != Search::None && !filter.words.is_empty();
+        let ranges = if has_index { RANGES_WITH_INDEX } else { RANGES };
+        let mut page = Page::default();
+        for range in table_ranges(top, filter.from, width, ranges) {
+            match self.rows_within(range, page_query, index).await {
+                Ok(rows) if range == TableRange::Timeless => page.rows.extend(rows),
+                // This range contains the earlier, shorter ranges and their rows.
+                Ok(rows) => page.rows = rows,
+                Err(TableError::TimedOut) => page.is_stopped = true,
+                Err(failed) => return Err(failed),
+            }
+            if page.is_stopped || page.rows.len() >= limit {
+                break;
+            }
+        }
+        if filter.has_only_words() && !page.is_stopped {
+            let mut statement = Statement::new(Dialect::Postgres);
+            Self::with_words(&mut statement, &filter.words, TableRange::Timed, index);
+            let (table, conditions, limit) = (self.table(), statement.conditions(), MOST_HITS + 1);
+            let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {limit}) as found");
+            // If the time limit is reached before the hits are counted, their number stays unknown.
+            page.count = self.number(deadline, sql, statement.values).await.ok().map(HitCount::of);
+        }
+        Ok(page)
     }
 }
 
@@ -187,31 +231,10 @@ impl Backend for Postgres {
     }
 
     async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
-        let PageQuery { filter, below, limit, deadline } = page_query;
-        let (newest, width) = self.density(deadline).await?;
-        let top = below.and_then(|below| below.time).or(filter.to).map_or(newest, |top| top.min(newest));
-        let has_index = self.settings.search != Search::None && !filter.words.is_empty();
-        let ranges = if has_index { RANGES_WITH_INDEX } else { RANGES };
-        let mut page = Page::default();
-        for range in table_ranges(top, filter.from, width, ranges) {
-            match self.rows_within(range, page_query).await {
-                Ok(rows) if range == TableRange::Timeless => page.rows.extend(rows),
-                // This range contains the earlier, shorter ranges and their rows.
-                Ok(rows) => page.rows = rows,
-                Err(TableError::TimedOut) => page.is_stopped = true,
-                Err(failed) => return Err(failed),
-            }
-            if page.is_stopped || page.rows.len() >= limit {
-                break;
-            }
-        }
-        if filter.has_only_words() && !page.is_stopped {
-            let mut statement = Statement::new(Dialect::Postgres);
-            self.with_words(&mut statement, &filter.words, TableRange::Timed);
-            let (table, conditions, limit) = (self.table(), statement.conditions(), MOST_HITS + 1);
-            let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {limit}) as found");
-            // If the time limit is reached before the hits are counted, their number stays unknown.
-            page.count = self.number(deadline, sql, statement.values).await.ok().map(HitCount::of);
+        let page = self.page_by(self.settings.search, page_query).await?;
+        let found_none = page.rows.is_empty() && !page.is_stopped;
+        if found_none && self.settings.search == Search::Words && page_query.filter.is_part_of_word() {
+            return self.page_by(Search::None, page_query).await;
         }
         Ok(page)
     }
@@ -229,7 +252,7 @@ impl Backend for Postgres {
         let after = statement.number(mark);
         statement.conditions.push(format!("delivered > timestamptz 'epoch' + {after} * interval '1 microsecond'"));
         statement.filtered(filter);
-        self.with_words(&mut statement, &filter.words, TableRange::Timed);
+        Self::with_words(&mut statement, &filter.words, TableRange::Timed, self.settings.search);
         let sql = format!("{} select count(*) from newest where {}", self.newest(LOOKED_AT), statement.conditions());
         let count = self.number(deadline, sql, statement.values).await?;
         Ok(usize::try_from(count).unwrap_or(MOST_NEW).min(MOST_NEW))

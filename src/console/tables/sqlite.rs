@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 
 use super::backend::{Backend, HitCount, MOST_HITS, MOST_NEW, OnlyWhole, Page, PageQuery, QueryResult, TableError};
-use super::filter::EventFilter;
+use super::filter::{EventFilter, is_hexadecimal};
 use super::rows::Row;
 use super::sql::{Dialect, KEY, NEWEST_FIRST, Statement, TableRange, columns, texts};
 use net::tasks::joined;
@@ -61,25 +61,13 @@ impl Backend for Sqlite {
     }
 
     async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
-        let PageQuery { filter, below, limit, deadline } = page_query;
-        if self.has_index_for(filter) {
-            return self.search(page_query).await;
+        if !self.has_index_for(page_query.filter) {
+            return self.scanned(page_query).await;
         }
-        let (table, columns) = (self.table(), with_texts(filter));
-        let mut page = Page::default();
-        for range in [TableRange::Timed, TableRange::Timeless] {
-            let mut statement = Statement::new(Dialect::Sqlite);
-            statement.filtered(filter);
-            statement.within(range, below);
-            statement.looked_through(&filter.words);
-            let conditions = statement.conditions();
-            let sql = format!("select {columns} from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
-            let answer = self.query(deadline, sql, statement.values).await?;
-            page.rows.extend(answer.rows.into_iter().map(|row| Row::listed(row, &filter.words, self.settings.search)));
-            page.is_stopped = answer.is_stopped;
-            if page.is_stopped || page.rows.len() >= limit {
-                break;
-            }
+        let page = self.search(page_query).await?;
+        let found_none = page.rows.is_empty() && !page.is_stopped;
+        if found_none && self.settings.search == Search::Words && page_query.filter.is_part_of_word() {
+            return self.scanned(page_query).await;
         }
         Ok(page)
     }
@@ -115,9 +103,32 @@ impl Backend for Sqlite {
 }
 
 impl Sqlite {
+    /// Looks through the rows, the newest first.
+    async fn scanned(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+        let PageQuery { filter, below, limit, deadline } = page_query;
+        let (table, columns) = (self.table(), with_texts(filter));
+        let mut page = Page::default();
+        for range in [TableRange::Timed, TableRange::Timeless] {
+            let mut statement = Statement::new(Dialect::Sqlite);
+            statement.filtered(filter);
+            statement.within(range, below);
+            statement.looked_through(&filter.words);
+            let conditions = statement.conditions();
+            let sql = format!("select {columns} from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
+            let answer = self.query(deadline, sql, statement.values).await?;
+            // Parts of words match too.
+            page.rows.extend(answer.rows.into_iter().map(|row| Row::listed(row, &filter.words, Search::None)));
+            page.is_stopped = answer.is_stopped;
+            if page.is_stopped || page.rows.len() >= limit {
+                break;
+            }
+        }
+        Ok(page)
+    }
+
     async fn search(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
-        let (whole, query) =
-            (fts(&page_query.filter.words), self.index_query(&page_query.filter.words, page_query.deadline).await?);
+        let whole = fts(&page_query.filter.words, Last::Whole);
+        let query = self.index_query(&page_query.filter.words, page_query.deadline).await?;
         let exact = self.found(page_query, whole.clone()).await?;
         if query == whole {
             let is_many = self.settings.search == Search::Words;
@@ -165,15 +176,15 @@ impl Sqlite {
     /// Returns the query of the word index for these words. If few rows contain the words, or if the last word ends with
     /// `*`, the query also finds longer words that begin with the last word.
     async fn index_query(&self, words: &[String], deadline: Instant) -> Result<String, TableError> {
-        let whole = fts(words);
+        let whole = fts(words, Last::Whole);
         if self.settings.search == Search::Trigrams {
             return Ok(whole);
         }
         if let Some(beginning) = beginning(words) {
-            return Ok(fts(&beginning) + "*");
+            return Ok(fts(&beginning, Last::Beginning));
         }
         let is_many = matches!(self.counted(whole.clone(), deadline).await?, HitCount::AtLeast(_));
-        Ok(if is_many { whole } else { whole + "*" })
+        Ok(if is_many { whole } else { fts(words, Last::Beginning) })
     }
 
     async fn counted(&self, query: String, deadline: Instant) -> Result<HitCount, TableError> {
@@ -213,10 +224,27 @@ fn with_texts(filter: &EventFilter) -> String {
     if filter.words.is_empty() { columns } else { format!("{columns}, {}", texts(Dialect::Sqlite)) }
 }
 
-/// A query of the word index for rows that contain all the words.
-fn fts(words: &[String]) -> String {
-    let quoted = |word: &String| format!("\"{}\"", word.replace('"', "\"\""));
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+/// How the last word of a search matches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Whole,
+    Beginning,
+}
+
+/// A query of the word index for rows that contain all the words. Hexadecimal digits also match with `0x` before them.
+fn fts(words: &[String], last: Last) -> String {
+    let term = |(at, word): (usize, &String)| {
+        let quoted = word.replace('"', "\"\"");
+        let star = if at + 1 == words.len() && last == Last::Beginning { "*" } else { "" };
+        let term = format!("\"{quoted}\"{star}");
+        if is_hexadecimal(word) { format!("({term} OR \"0x{quoted}\"*)") } else { term }
+    };
+    if !words.iter().any(|word| is_hexadecimal(word)) {
+        return words.iter().enumerate().map(term).collect::<Vec<_>>().join(" ");
+    }
+    // Terms in parentheses need an operator. Unlike a space, the operator does not skip a word without letters and digits.
+    let searched = words.iter().enumerate().filter(|(_, word)| word.chars().any(char::is_alphanumeric));
+    searched.map(term).collect::<Vec<_>>().join(" AND ")
 }
 
 /// If the last word ends with `*`, returns the words without the `*`. The `*` requests a search for longer words that

@@ -137,6 +137,34 @@ async fn a_table_that_is_larger_than_its_sample_is_read_without_a_gap() {
 }
 
 #[tokio::test]
+async fn hexadecimal_digits_find_an_address_without_0x_and_by_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::Words, 20);
+    let rows = Connection::open(directory.path().join("events.db")).unwrap();
+    let address = "0x00112233445566778899aabbccddeeffc0ffee07";
+    rows.execute("update events set event_offset = 50, id = 51, source = ?1 where event_offset = 9", [address])
+        .unwrap();
+    rows.execute("insert into events_search (rowid, text) values (51, ?1)", [address]).unwrap();
+    for (word, offsets) in [
+        (address, &[50][..]),
+        ("001122334455", &[50]),
+        (&address[2..], &[50]),
+        ("c0ffee07", &[50]),
+        ("C0FFEE07", &[50]),
+        ("ffc0ffee", &[50]),
+        ("c0ffee08", &[]),
+        ("fee07x", &[]),
+        ("001122334455 -", &[50]),
+    ] {
+        let words = word.split(' ').map(str::to_owned).collect();
+        let filter = EventFilter { words, ..EventFilter::default() };
+        assert_eq!(all(&table, &filter).await, offsets, "{word}");
+        let page = table.page(&filter, None, 7, true).await.unwrap();
+        assert!(page.rows.iter().all(|row| row.excerpt.is_some()), "the row shows why {word} matches: {:?}", page.rows);
+    }
+}
+
+#[tokio::test]
 async fn words_are_found_with_and_without_an_index() {
     let directory = tempfile::tempdir().unwrap();
     for search in [Search::None, Search::Words] {
@@ -190,7 +218,7 @@ async fn a_frequent_word_is_searched_only_as_a_whole_and_the_page_says_so() {
 }
 
 #[tokio::test]
-async fn late_deliveries_are_marked() {
+async fn late_deliveries_are_marked_and_neighbors_are_found() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path(), Search::None, 20);
     let rows = Connection::open(directory.path().join("events.db")).unwrap();
@@ -198,6 +226,10 @@ async fn late_deliveries_are_marked() {
     let followed = async |offset| table.followed(CHANNEL.parse().unwrap(), offset).await.unwrap();
     assert_eq!(followed(7).await, "2027-01-15T08:00:00Z".parse().ok());
     assert_eq!(followed(19).await, None, "no event follows the newest event");
+    let neighbors = async |offset| table.neighbors(CHANNEL.parse().unwrap(), offset).await.unwrap();
+    rows.execute("delete from events where event_offset = 8", []).unwrap();
+    assert_eq!(neighbors(7).await, [Some(6), Some(9)]);
+    assert_eq!((neighbors(0).await, neighbors(19).await), ([None, Some(1)], [Some(18), None]));
 }
 
 #[tokio::test]

@@ -49,14 +49,24 @@ fn a_long_id_is_shortened_in_the_middle() {
     assert_eq!(id("short").into_string(), "<bdi>short</bdi>");
 }
 
+#[test]
+fn the_lines_of_a_hash_break_evenly() {
+    let hash = format!("0x{}", "0123456789abcdef".repeat(4));
+    let even = format!("0x{}", ["0123456789abcdef"; 4].join("<wbr>"));
+    assert_eq!(long(&hash).into_string(), format!("<bdi>{even}</bdi>"));
+    assert!(Json(&format!("[\"{hash}\"]")).render().into_string().contains(&format!("&quot;{even}&quot;")));
+    let address = "0x00112233445566778899aabbccddeeff00112233";
+    assert_eq!(long(address).into_string(), format!("<bdi>{address}</bdi>"));
+}
+
 proptest! {
     #[test]
     fn text_never_starts_a_tag(any in ".{0,300}") {
         let marked = marked(&any, &any, &any);
-        for html in [text(&any).into_string(), whole(&any).into_string(), marked.into_string(), Json(&any).render().into_string()] {
+        for html in [text(&any).into_string(), whole(&any).into_string(), long(&any).into_string(), marked.into_string(), Json(&any).render().into_string()] {
             for (at, _) in html.match_indices('<') {
                 let rest = &html[at..];
-                let ours = ["<bdi>", "</bdi>", "<mark>", "</mark>", "<span class=", "</span>", "<pre class=\"json\"", "</pre>", "<p class=\"note\"", "</p>"];
+                let ours = ["<wbr>", "<bdi>", "</bdi>", "<mark>", "</mark>", "<span class=", "</span>", "<pre class=\"json\"", "</pre>", "<p class=\"note\"", "</p>"];
                 prop_assert!(ours.iter().any(|tag| rest.starts_with(tag)), "{rest}");
             }
             let hides = |c: char| c == '\u{1b}' || c == '\u{202e}' || c == '\0';

@@ -30,6 +30,23 @@ fn the_history_is_in_time_order() {
 }
 
 #[test]
+fn times_have_milliseconds_and_the_wait_since_the_step_before() {
+    let step = |milliseconds: i64| {
+        let at = Timestamp::from_millisecond(1_800_000_000_000 + milliseconds).unwrap();
+        HistoryStep::new(Some(at), "", "")
+    };
+    let html = shown(&[step(0), step(9_120), step(9_440), step(12_777), step(12_500), step(80_000)]);
+    for said in ["08:00:00<", "08:00:09.120<", ">+9 s<", ">+320 ms<", ">+3.3 s<", ">+67 s<"] {
+        assert!(html.contains(said), "{said}: {html}");
+    }
+    assert_eq!(
+        html.matches("class=\"after\"").count(),
+        4,
+        "no wait is shown if a step was before the step before: {html}"
+    );
+}
+
+#[test]
 fn a_wait_is_shown_only_if_known() {
     let origin = EventOrigin { created: at(0), received: at(9), was_read: true, proved: at(5) };
     assert!(origin.wait(at(10), at(10)).is_none(), "no later event was delivered first");

@@ -24,6 +24,7 @@ fn a_matching_word_is_shown_with_its_field() {
         ("3", r#"{"a":[{"b":1}],"f":3}"#, "f: [3]"),
         ("12", r#"{"hash":"0x12","id":"1234","amount":12}"#, "amount: [12]"),
         ("12", r#"{"hash":"0x12","id":"1234"}"#, "id: [12]34"),
+        ("12AB", r#"{"id":"z12ab","hash":"0x12abcd"}"#, "hash: 0x[12ab]cd"),
         ("amount", r#"{"a":{"amount":"7"}}"#, ": [amount]: 7"),
         ("params", r#"{"params":{"a":1}}"#, ": [params]"),
         ("straße", r#"{"a":"in der STRASSE, Straße 5"}"#, "a: in der STRASSE, [Straße] 5"),

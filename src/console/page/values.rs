@@ -1,0 +1,71 @@
+//! Draws single values: networks, times, counts, signers, and texts with a copy button.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::text::text;
+use channel::{grouped, span};
+use operator::SignerNames;
+use proof::verify::Address;
+
+/// The name of a network, with its chain selector as a tooltip. Without a name, the first and the last digits of the
+/// selector, because these digits usually identify the network.
+pub(crate) fn network_name(network: &str) -> Markup {
+    let is_selector = network.len() > 12 && network.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some(name) = record::network_name(network) {
+        html! { span title=(network) { (name) } }
+    } else if is_selector {
+        html! { span.id title=(network) { (&network[..5]) "…" (&network[network.len() - 4..]) } }
+    } else {
+        text(network)
+    }
+}
+
+/// A date and time in UTC, or a dash without a time.
+pub(crate) fn time(at: Option<Timestamp>) -> Markup {
+    match at {
+        None => html! { span.none { "–" } },
+        Some(at) => {
+            html! { time datetime=(format!("{at:.0}")) title=(format!("{at} (UTC)")) { (at.strftime("%Y-%m-%d %H:%M:%S")) } }
+        }
+    }
+}
+
+pub(crate) fn ago(then: Timestamp) -> String {
+    let seconds = Timestamp::now().as_second().saturating_sub(then.as_second());
+    format!("{} ago", span(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// A number of events in words, such as `1 event` or `2 events`.
+pub(crate) fn events(count: u64) -> String {
+    format!("{} event{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// A text in a read-only field, with a copy button. The button works only if the browser runs scripts.
+pub(crate) fn copied(label: &str, content: &str) -> Markup {
+    html! {
+        div.copied {
+            label { span { (label) } input type="text" readonly value=(content); }
+            button type="button" data-copy=(content) { "Copy" }
+        }
+    }
+}
+
+/// A button that copies a value; empty for a value that is long or has invisible characters. Browsers that run no
+/// scripts do not show the button.
+pub(crate) fn copy_button(name: &str, value: &str) -> Markup {
+    const LONGEST: usize = 1_000;
+    let is_plain = value.chars().all(|c| c.is_ascii_graphic() || c == ' ' || c.is_alphanumeric());
+    html! {
+        @if !value.is_empty() && value.len() <= LONGEST && is_plain {
+            button.copy type="button" data-copy=(value) title="Copy" {
+                svg.icon viewBox="0 0 16 16" aria-hidden="true" { rect x="5.500" y="5.500" width="8" height="8.500" rx="1.500" {} path d="M10.500 5.500V3.500a1.500 1.500 0 0 0-1.500-1.500H4a1.500 1.500 0 0 0-1.500 1.500v5.500a1.500 1.500 0 0 0 1.500 1.500h1.500" {} }
+                span.hidden { "Copy " (text(name)) }
+            }
+        }
+    }
+}
+
+pub(crate) fn signer(address: &Address, names: &SignerNames) -> Markup {
+    html! { span.mono.long { (address.to_string()) } @if let Some(name) = names.get(address) { " " strong { (text(name)) } } }
+}

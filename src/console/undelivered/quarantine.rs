@@ -1,0 +1,81 @@
+//! The quarantined events, grouped by the reason for their rejection.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::{Query, filter, pages};
+use crate::page::{self, advice, form, segment, time};
+use crate::text::text;
+use channel::{RejectionReason, RejectionSeverity, grouped};
+use ledger::Quarantined;
+use operator::api::ChannelEntry;
+
+/// The severity, the reason and the channel of a group. The most serious reasons come first.
+type Group<'e> = (Reverse<Option<RejectionSeverity>>, &'e str, &'e str);
+
+pub(super) fn show(events: &[ChannelEntry<Quarantined>], query: &Query, read_only: bool) -> Markup {
+    let mut groups: BTreeMap<Group<'_>, u64> = BTreeMap::new();
+    for ChannelEntry { channel, facts, .. } in events {
+        let severity = RejectionReason::from_name(&facts.reason).map(RejectionReason::severity);
+        *groups.entry((Reverse(severity), &facts.reason, channel)).or_default() += 1;
+    }
+    html! {
+        section aria-labelledby="reasons" {
+            h2 #reasons { "Reasons" }
+            (reasons(&groups, query, read_only))
+            @if !query.reason.is_empty() { (advice(&query.reason, "")) }
+        }
+        section aria-labelledby="events" {
+            h2 #events { "Events" }
+            (filter(query))
+            (rejected(events, query))
+        }
+    }
+}
+
+fn reasons(groups: &BTreeMap<Group<'_>, u64>, query: &Query, read_only: bool) -> Markup {
+    let mut columns = vec![("Reason", "name"), ("Channel", ""), ("Events", "number")];
+    if !read_only {
+        columns.push(("Actions", "change"));
+    }
+    let rows = groups.iter().map(|((_, reason, channel), count)| {
+        let only = Query { reason: (*reason).to_owned(), channel: (*channel).to_owned(), ..query.all() };
+        let place = form(&[("channel", channel), ("reason", reason)]);
+        let whose = html! { span.hidden { " " (text(reason)) ", channel " (text(channel)) } };
+        vec![
+            html! { a href=(only.address()) { (text(reason)) } },
+            text(channel),
+            html! { (grouped(*count)) },
+            html! {
+                a.button.small href={ "/do/retry?" (place) } { "Retry…" (whose) }
+                " " a.button.small.danger href={ "/do/drop?" (place) } { "Drop…" (whose) }
+            },
+        ]
+    });
+    page::table("Reasons for rejections", "lanes dense", &columns, rows)
+}
+
+fn rejected(events: &[ChannelEntry<Quarantined>], query: &Query) -> Markup {
+    let accepted = events.iter().filter(|ChannelEntry { channel, facts, .. }| {
+        let id = facts.event_id.map(|id| id.to_string()).unwrap_or_default();
+        query.accepts(channel, &facts.reason, "", [&facts.offset.to_string(), &id, &facts.detail])
+    });
+    let mut accepted: Vec<_> = accepted.collect();
+    accepted.sort_by_key(|entry| Reverse((entry.facts.at, entry.facts.offset)));
+    let (shown, count) = query.page_of(accepted.into_iter());
+    let columns =
+        [("Offset", "name"), ("Channel", ""), ("Reason", ""), ("Details", "details"), ("Rejected (UTC)", "time")];
+    let rows = shown.into_iter().map(|ChannelEntry { channel, facts, .. }| {
+        let offset = facts.offset.get();
+        let link = html! { a.open href={ "/held/quarantine/" (segment(channel)) "/" (offset) } { (offset) } };
+        let at = time(Timestamp::from_second(facts.at).ok());
+        vec![link, text(channel), text(&facts.reason), text(&facts.detail), at]
+    });
+    html! {
+        (page::table("Quarantined events", "list dense", &columns, rows))
+        (pages(query, count))
+    }
+}
