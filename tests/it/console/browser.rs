@@ -14,6 +14,18 @@ async fn a_newcomer_finds_verifies_and_replays_an_event() {
     let console = setup.console(&[]).await;
     browser.enter(&console.address).await;
     assert_eq!(browser.offsets().await.len(), 80);
+    let lines = "return [...document.querySelectorAll('.events tbody tr')].every(row => row.offsetHeight <= 40)";
+    assert_eq!(browser.run(lines).await, json!(true), "each row has one line");
+    let has_table = "return getComputedStyle(document.querySelector('.events tbody tr')).display == 'table-row'";
+    let has_filters = "return document.querySelector('.facets').checkVisibility()";
+    for (width, is_wide) in [(640, true), (360, false)] {
+        browser.look("light", width).await;
+        assert_eq!(browser.run(has_table).await, json!(is_wide), "{width}");
+        assert_eq!(browser.run(has_filters).await, json!(is_wide), "{width}");
+    }
+    browser.click("label.fold").await;
+    assert_eq!(browser.run(has_filters).await, json!(true), "one button shows the filters");
+    browser.look("light", 1280).await;
 
     let rows = rusqlite::Connection::open(setup.path("events.db")).unwrap();
     let (decoded, offset): (String, i64) = rows
@@ -79,6 +91,24 @@ async fn filters_are_kept_in_the_url() {
     browser.type_keys("jj").await;
     let second = "return document.activeElement === document.querySelectorAll('a.open')[1]";
     browser.until("the second event has the focus", second).await;
+    browser.type_keys("?").await;
+    let sheet = "return document.querySelector('dialog[open]')?.innerText.includes('Next row') == true";
+    browser.until("the shortcuts of the page are listed", sheet).await;
+    browser.click("dialog button").await;
+    browser.until("the list of shortcuts is closed", "return !document.querySelector('dialog')").await;
+    let second = offsets[1];
+    browser.click(&format!("a.open[href$='/{second}']")).await;
+    let heading =
+        |at: &str| format!("return document.querySelector('.heading .sub')?.innerText.includes('{at}') == true");
+    browser.until("the event is shown", &heading(&format!("offset {second} "))).await;
+    browser.run("document.activeElement.blur()").await;
+    browser.type_keys("j").await;
+    browser.until("the older event is shown", &heading(&format!("offset {} ", second - 1))).await;
+    browser.run("document.activeElement.blur()").await;
+    browser.type_keys("\u{e00c}").await;
+    browser
+        .until("Esc leads back to the list", "return location.pathname == '/' && !!document.querySelector('a.open')")
+        .await;
     daemon.stop().await;
 }
 
@@ -90,6 +120,11 @@ async fn new_events_do_not_move_the_page_being_read() {
     daemon.until_logged("batch recorded").await;
     let console = setup.console(&[]).await;
     browser.enter(&console.address).await;
+    let has = |offset: i64| {
+        format!("return [...document.querySelectorAll('a.open')].some(a => a.href.endsWith('/{offset}'))")
+    };
+    simulator.publish(0, 3);
+    browser.until("new events are shown at once while the beginning of the list is visible", &has(103)).await;
     let before = browser.offsets().await;
     browser.run("scrollTo(0, 1500)").await;
     let place = "return [scrollY, Math.round(document.querySelectorAll('a.open')[40].getBoundingClientRect().top)]";
@@ -98,12 +133,16 @@ async fn new_events_do_not_move_the_page_being_read() {
     browser.until("the new events are announced", "const bar = document.getElementById('arrived'); return !bar.hidden && bar.innerText.includes('7 new events')").await;
     assert_eq!((browser.offsets().await, browser.run(place).await), (before, stood), "the list has not moved");
     browser.click("#arrived a").await;
+    browser.until("the new events are listed", &has(110)).await;
+    browser.click("#live").await;
+    simulator.publish(0, 1);
     browser
         .until(
-            "the new events are listed",
-            "return [...document.querySelectorAll('a.open')].some(a => a.href.endsWith('/107'))",
+            "a paused list only counts",
+            "return document.getElementById('arrived').innerText.includes('1 new event ')",
         )
         .await;
+    assert_eq!(browser.run(&has(111)).await, json!(false));
     daemon.stop().await;
 }
 

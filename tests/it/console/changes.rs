@@ -41,6 +41,14 @@ async fn a_forged_event_shows_its_reason_and_can_be_retried_or_dropped() {
 
     let confirm = visitor.get("/do/drop?channel=c0&offset=2").await;
     assert!(confirm.body.contains("cannot be undone"), "{confirm:?}");
+    let all = visitor.get("/do/drop?channel=c0&reason=event-hash-mismatch").await;
+    assert!(all.body.contains("Drop 1 event?"), "the confirmation states how many events it is about: {all:?}");
+    for (filter, is_listed) in
+        [("reason=event-hash-mismatch&q=2", true), ("reason=wrong-owner", false), ("q=nowhere", false)]
+    {
+        let held = visitor.get(&format!("/held?{filter}")).await;
+        assert_eq!(held.body.contains("/held/quarantine/c0/2"), is_listed, "{filter}: {held:?}");
+    }
     assert!(
         visitor.get("/held").await.body.contains("/held/quarantine/c0/2"),
         "showing the description changes nothing"
@@ -134,7 +142,10 @@ async fn the_daemon_page_shows_problems_with_remedies_and_outlives_the_daemon() 
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
     let page = visitor.until("/daemon", "the sink is blocked", |page| page.body.contains("blocked")).await;
-    for said in ["not ready", "class=\"runbook\"", "Signers", "Lag, events", "Delivered per second", "Delivery latency"]
+    // The remedy is about this answer of the sink.
+    let remedy = "What to do: </strong>410: the endpoint asked for no more requests.";
+    for said in
+        ["not ready", remedy, "class=\"runbook\"", "Signers", "Lag, events", "Delivered per second", "Delivery latency"]
     {
         assert!(page.body.contains(said), "{said}: {page:?}");
     }

@@ -81,6 +81,8 @@ async fn pages_list_every_event_once_and_filters_apply() {
     let word = decoded["chain_event"]["tx_hash"].as_str().unwrap();
     assert_eq!(all(&visitor, &format!("/?q={word}")).await, [offset]);
     assert_eq!(all(&visitor, &format!("/?q={}", &word[..20])).await, [offset], "the beginning of a word");
+    assert_eq!(all(&visitor, &format!("/?q={}", &word[2..20])).await, [offset], "digits without 0x");
+    assert_eq!(all(&visitor, &format!("/?q={}", &word[54..])).await, [offset], "the end of a hash");
     let (begun, rest) = word.split_at(20);
     for (searched, shown) in [(word, format!("<mark>{word}</mark>")), (begun, format!("<mark>{begun}</mark>{rest}"))] {
         let page = visitor.get(&format!("/?q={}", searched.to_uppercase())).await;
