@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 mod container;
 mod glossary;
 mod image;
+mod install;
 mod manual;
 mod runbook;
 mod systemd;

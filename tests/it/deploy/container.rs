@@ -19,7 +19,8 @@ fn tools() -> PathBuf {
 #[test]
 fn linters_accept_every_shipped_file() {
     let linter = |name: &str| Command::new(tools().join(name));
-    let linters = ["yamllint", "hadolint", "check-jsonschema", "kubernetes-validate", "actionlint", "mypy"];
+    let linters =
+        ["yamllint", "hadolint", "check-jsonschema", "kubernetes-validate", "actionlint", "mypy", "shellcheck"];
     let missing: Vec<_> = linters.into_iter().filter(|name| !tools().join(name).exists()).collect();
     if !missing.is_empty() {
         return skip(&format!("linters that .ci/run puts into target/tools: {}", missing.join(", ")));
@@ -33,6 +34,8 @@ fn linters_accept_every_shipped_file() {
     run(linter("kubernetes-validate").arg("--strict").args(CLUSTERS.into_iter().flat_map(manifests)));
     run(linter("check-jsonschema").args(["--builtin-schema", "vendor.github-workflows"]).args(&workflows));
     run(linter("actionlint").args(workflows));
+    let scripts = ["install.sh", "archive", "debian/build", "debian/test/run", "image/test"].map(shipped);
+    run(linter("shellcheck").args(scripts).arg(root.join(".ci/run")));
     run(linter("mypy").args(["--strict", "--cache-dir=/dev/null"]).arg(shipped("clients/python")));
 }
 
