@@ -5,49 +5,55 @@
 //! * **Written only if it works.** The configuration is loaded without errors before it is written. Unless `--unchecked` is
 //!   given, the service, each channel with its newest events, and the sink are checked too.
 //! * **Nothing is overwritten** without `--force`. Existing files of the key and of a token are used, and never changed.
+//! * **Nothing is written before the last question is answered.** If the command fails or is interrupted afterwards, it removes the
+//!   files that it has written.
 //! * **Secrets stay secret.** The key comes from a file, standard input or a prompt without echo. The token of a feed is random. Each
 //!   goes into a file with mode 0600, and is never printed.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
+use futures_util::StreamExt;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook_tokio::Signals;
 
 use crate::cli::context::{CommandError, Context, Exit};
-use crate::cli::look::channels::list;
 use crate::cli::prove::check;
-use crate::cli::terminal::{for_stdout, shell_word};
-use crate::config::{self, Config, ConfigText};
+use crate::cli::terminal::for_stdout;
 
+mod answers;
 mod choices;
+mod commands;
 mod feed;
+mod given;
+mod new_secrets;
 mod prompt;
+mod questions;
 mod simulated;
 mod sink;
 
-use api::AccountName;
-use choices::Choices;
+use answers::{ConfigAnswers, Key, load};
 use feed::Feed;
-use sink::Sink;
+use new_secrets::NewSecrets;
+use questions::Interview;
 
 /// The file that is written by default.
 pub(crate) const FILE: &str = "channeld.toml";
 
-const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
-
 /// Write an initial configuration, and check it against the service.
 ///
-/// On a terminal, the command asks for each value that no flag sets, and checks each channel at once. If the API key may
-/// read the list of channels, you choose from this list. Without a terminal, a missing value is an error.
+/// On a terminal, the command asks for each value that no flag sets, and checks each answer at once. The answer `back`
+/// returns to the previous question. If the API key may read the list of channels, you choose from this list. Without a
+/// terminal, a missing value is an error.
 ///
 /// Before the file is written, the command sends a request with the API key to the service, reads and verifies the
 /// newest events of each channel, and checks the sink and the address of the feed. If one of these checks fails, nothing is written and the exit
 /// code is 69, or 78 if a given value is invalid.
 ///
 /// The API key is read from its file. If that file does not exist, the command asks for the key without showing it, or
-/// reads it from standard input with --api-key-stdin. It then writes the key to that file with mode 0600.
+/// reads it from standard input with --api-key-stdin. At the end it writes the key to that file with mode 0600. An interrupted
+/// command leaves no file.
 ///
 /// If the events go to a table, the command offers a feed, from which applications read the events over HTTP. If the file
 /// feed-token does not exist, it writes a random token for one application, named app, to it, with mode 0600. It prints a
@@ -118,22 +124,6 @@ pub(crate) struct Args {
     feed: Option<String>,
 }
 
-/// All values that the written configuration contains.
-#[derive(Clone)]
-struct ConfigAnswers {
-    base_url: String,
-    key_file: PathBuf,
-    /// The key that names the owner, and its value.
-    owner: (&'static str, String),
-    signers: Vec<String>,
-    required: Option<u64>,
-    /// Names and ids.
-    channels: Vec<(String, String)>,
-    sink: Sink,
-    feed: Option<Feed>,
-    state: PathBuf,
-}
-
 pub(crate) async fn run(mut args: Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     if !args.force && args.file.exists() {
         let file = args.file.display();
@@ -147,23 +137,35 @@ pub(crate) async fn run(mut args: Args, cx: &mut Context<'_>) -> Result<Exit, Co
     if let Some(kind) = &args.sink {
         sink::check(kind, args.to_file.as_deref())?;
     }
-    let mut new_secrets = Vec::new();
-    let ended = make(args, &mut new_secrets, cx).await;
-    if !matches!(ended, Ok(Exit::Done)) {
-        for path in new_secrets {
-            fs::remove_file(&path).map_err(CommandError::io(format!("{} could not be removed", path.display())))?;
-        }
-    }
-    ended
-}
-
-/// Asks for missing values and writes the file. Adds the paths of newly created files with secrets to `new_secrets`.
-async fn make(args: Args, new_secrets: &mut Vec<PathBuf>, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let (file, force, unchecked) = (args.file.clone(), args.force, args.unchecked);
     let directory = directory(&file);
-    let answers = ConfigAnswers::of(args, &directory, new_secrets, cx).await?;
+    let answers = Interview::new(args, &directory, cx)?.answers().await?;
+    let mut signals =
+        Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(CommandError::io("signals cannot be received"))?;
+    tokio::select! {
+        written = write(&answers, &file, force, unchecked, cx) => written?,
+        _ = signals.next() => return Err(CommandError::failed("interrupted; nothing was written")),
+    }
+    commands::say(&answers, &file, cx)
+}
+
+/// Writes the files with secrets, checks the configuration with them, and writes it. If this fails or is dropped, no file is left.
+async fn write(
+    answers: &ConfigAnswers,
+    file: &Path,
+    force: bool,
+    unchecked: bool,
+    cx: &mut Context<'_>,
+) -> Result<(), CommandError> {
+    let mut secrets = NewSecrets::default();
+    if let Key::New(key) = &answers.key {
+        secrets.write(&answers.key_file, key)?;
+    }
+    if let Some(file) = answers.feed.as_ref().and_then(Feed::missing_token) {
+        secrets.write(file, &feed::new_token())?;
+    }
     let text = answers.text();
-    let config = load(&file, &text)?;
+    let config = load(file, &text)?;
     if !unchecked {
         let mut asked = check::ask(&config, config.state.examine(), false).await;
         asked.extend(check::feed(&config).await);
@@ -174,214 +176,16 @@ async fn make(args: Args, new_secrets: &mut Vec<PathBuf>, cx: &mut Context<'_>) 
         }
     }
     let failed = |error| CommandError::io(format!("{} could not be written", file.display()))(error);
-    let mut written = tempfile::NamedTempFile::new_in(&directory).map_err(failed)?;
+    let mut written = tempfile::NamedTempFile::new_in(directory(file)).map_err(failed)?;
     written.write_all(text.as_bytes()).and_then(|()| written.as_file().sync_all()).map_err(failed)?;
-    let persisted = if force { written.persist(&file) } else { written.persist_noclobber(&file) };
+    let persisted = if force { written.persist(file) } else { written.persist_noclobber(file) };
     persisted.map_err(|error| failed(error.error))?;
-    let shown = file.display();
-    let word = shell_word(&shown.to_string());
-    cx.say(format!("\n{shown} is written. Read the events:\n  channeld run --config {word}"))?;
-    if let Some(look) = answers.sink.look() {
-        cx.say(format!("and look at them:\n  {look}"))?;
-    }
-    if let (Some(feed), [(channel, _), ..]) = (&answers.feed, &answers.channels[..]) {
-        cx.say(format!("and read them from the feed, while channeld runs:\n  {}", feed.look(channel)))?;
-    }
-    Ok(Exit::Done)
-}
-
-/// Loads the configuration from this text and the environment, as if the file already existed.
-fn load(file: &Path, text: &str) -> Result<Config, CommandError> {
-    let text = ConfigText::written(file, text.to_owned());
-    Ok(Config::of(text, std::env::vars_os())?.config)
+    secrets.keep();
+    Ok(())
 }
 
 /// The absolute path of the file's directory.
 fn directory(file: &Path) -> PathBuf {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     absolute.parent().unwrap_or(Path::new("/")).to_owned()
-}
-
-impl ConfigAnswers {
-    async fn of(
-        mut args: Args,
-        directory: &Path,
-        new_secrets: &mut Vec<PathBuf>,
-        cx: &mut Context<'_>,
-    ) -> Result<Self, CommandError> {
-        let key_file = std::path::absolute(args.api_key_file.take().unwrap_or_else(|| directory.join("api-key")))
-            .map_err(CommandError::io("the path of the key file"))?;
-        let mut key = None;
-        if let Some(file) = &args.demo {
-            let it = simulated::announced(file)?;
-            (key, args.base_url, args.org_id) = (Some(it.api_key), Some(it.base_url), Some(it.org_id));
-            (args.valid_signers, args.min_required_signatures) = (it.valid_signers, Some(it.min_required_signatures));
-            args.channel = (0..).zip(it.channels).map(|(number, id)| format!("simulated-{number}={id}")).collect();
-        }
-        let has_key = key.is_some() || key_file.exists() || args.api_key_stdin;
-        let missing: Vec<_> = [
-            (args.org_id.is_none() && args.workflow_owner.is_none(), "--org-id"),
-            (args.channel.is_empty(), "--channel"),
-            (!has_key, "--api-key-file with an existing file, or --api-key-stdin"),
-        ]
-        .into_iter()
-        .filter_map(|(is_missing, flag)| (is_missing && !prompt::is_possible()).then_some(flag))
-        .chain(sink::without_place(args.sink.as_deref(), args.to.is_some() || args.to_file.is_some()))
-        .collect();
-        if !missing.is_empty() {
-            let message = format!("this is not a terminal, so nothing can be asked; give {}", missing.join(", "));
-            return Err(CommandError::usage(message));
-        }
-        let base_url = args.base_url.map_or_else(|| prompt::ask_or("The service's address", SERVICE), Ok)?;
-        if key.is_none() && !key_file.exists() {
-            key = Some(if args.api_key_stdin {
-                let mut text = String::new();
-                io::stdin().read_to_string(&mut text).map_err(CommandError::io("the key could not be read"))?;
-                text.trim().to_owned()
-            } else {
-                prompt::ask_secret("The API key (not shown)")?
-            });
-        }
-        let owner = match (args.org_id, args.workflow_owner) {
-            (_, Some(address)) => ("workflow_owner", address),
-            (Some(id), None) => ("org_id", id),
-            (None, None) => ("org_id", prompt::ask("The organization's id (org_…)")?),
-        };
-        let (signers, required) = (args.valid_signers, args.min_required_signatures);
-        if let Some(key) = key.filter(|_| !key_file.exists()) {
-            write_secret(&key_file, &key)?;
-            new_secrets.push(key_file.clone());
-        }
-        let is_installed = directory == Path::new("/etc/channeld");
-        let state = if is_installed { "/var/lib/channeld".into() } else { directory.join("state") };
-        let (channels, sink) = (Vec::new(), Sink::stdout());
-        let mut answers = Self { base_url, key_file, owner, signers, required, channels, sink, feed: None, state };
-        if args.channel.is_empty() {
-            answers.ask_channels(&args.file, args.unchecked, cx).await?;
-        } else {
-            answers.channels = answers.named_channels(&args.channel, &args.file).await?;
-        }
-        answers.sink = Sink::of(args.sink, args.to, args.to_file, directory)?;
-        answers.feed = Feed::of(args.feed, &answers.sink, directory)?;
-        if let Some(file) = answers.feed.as_ref().and_then(Feed::missing_token) {
-            write_secret(file, &feed::new_token())?;
-            new_secrets.push(file.to_owned());
-        }
-        Ok(answers)
-    }
-
-    /// The channels that the flags name. The service is asked for its list only if a flag does not contain the id.
-    async fn named_channels(&self, flags: &[String], file: &Path) -> Result<Vec<(String, String)>, CommandError> {
-        let has_ids = flags.iter().all(|flag| flag.contains('='));
-        let choices = if has_ids { Choices::default() } else { self.choices(file).await? };
-        flags.iter().map(|flag| choices.one(flag)).collect()
-    }
-
-    /// Requests the list of channels.
-    async fn choices(&self, file: &Path) -> Result<Choices, CommandError> {
-        let service = config::load_service(&ConfigText::written(file, self.text()), &AccountName::default())?;
-        Ok(Choices::of(list::listed(service.account.client).await?))
-    }
-
-    /// Asks for one or more channels, until the answer is empty. Checks each channel immediately, and does not accept a
-    /// channel that cannot be read. If `unchecked` is set, channels are accepted without a check.
-    async fn ask_channels(&mut self, file: &Path, unchecked: bool, cx: &mut Context<'_>) -> Result<(), CommandError> {
-        let listed = if unchecked { Ok(Choices::default()) } else { self.choices(file).await };
-        let choices = match listed {
-            Ok(choices) => choices,
-            Err(failure) => {
-                cx.say(failure)?;
-                Choices::default()
-            }
-        };
-        cx.say_lines(choices.lines().map(|line| for_stdout(&line)))?;
-        loop {
-            let answer = match self.channels.len() {
-                0 => prompt::ask(choices.question())?,
-                _ => prompt::ask_or_nothing("Another channel, or nothing")?,
-            };
-            if answer.is_empty() {
-                return Ok(());
-            }
-            match choices.chosen(&answer) {
-                Ok(chosen) => self.accept(chosen, file, unchecked, cx).await?,
-                Err(failure) => cx.say(failure).map(drop)?,
-            }
-        }
-    }
-
-    /// Adds the channels that can be read, and says which cannot.
-    async fn accept(
-        &mut self,
-        chosen: Vec<(String, String)>,
-        file: &Path,
-        unchecked: bool,
-        cx: &mut Context<'_>,
-    ) -> Result<(), CommandError> {
-        for channel in chosen {
-            if self.channels.iter().any(|(_, id)| *id == channel.1) {
-                continue;
-            }
-            let seen = if unchecked { Ok(true) } else { self.look(file, &channel, cx).await };
-            match seen {
-                Ok(true) => self.channels.push(channel),
-                Ok(false) => {
-                    cx.say("That channel is not accepted: enter it again, or cancel with Ctrl-D").map(drop)?;
-                }
-                // The mistake can be in this answer or in an earlier one.
-                Err(failure) => cx.say(failure).map(drop)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks whether a channel can be read, and prints the result.
-    async fn look(&self, file: &Path, channel: &(String, String), cx: &mut Context<'_>) -> Result<bool, CommandError> {
-        let (channels, state) = (vec![channel.clone()], directory(file).join("state"));
-        let config = load(file, &Self { channels, state, ..self.clone() }.text())?;
-        let asked = check::ask(&config, config.state.examine(), false).await;
-        let shown = asked.iter().filter(|asked| !asked.ok || asked.what == "channel");
-        cx.say_lines(shown.map(|asked| for_stdout(&asked.to_string())))?;
-        Ok(asked.iter().all(|asked| asked.ok))
-    }
-
-    fn text(&self) -> String {
-        let Self { owner: (owner_key, owner), signers, required, channels, sink, feed, .. } = self;
-        let quoted = |text: &str| toml_edit::Value::from(text).to_string();
-        let path = |path: &Path| quoted(&path.display().to_string());
-        let mut text = format!(
-            r"# Made by `channeld init`. Every other key has its default: see `man channeld.toml`.
-
-[api]
-base_url = {}
-api_key_file = {}
-
-[verification]
-# The owner of the events. Events of other owners are rejected.
-{owner_key} = {}
-",
-            quoted(&self.base_url),
-            path(&self.key_file),
-            quoted(owner)
-        );
-        if !signers.is_empty() {
-            let signers: Vec<_> = signers.iter().map(|signer| format!("    {},\n", quoted(signer))).collect();
-            text.extend(["valid_signers = [\n", &signers.concat(), "]\n"]);
-            text.extend(required.map(|required| format!("min_required_signatures = {required}\n")));
-        }
-        text += "\n[state]\n# The progress of every channel and sink. Keep it on a disk that survives a restart.\n";
-        text.extend(["path = ", &path(&self.state), "\n"]);
-        for (name, id) in channels {
-            text.extend(["\n[channels.", name, "]\nid = ", &quoted(id), "\nsinks = [\"events\"]\n"]);
-            text += "# Used only while no cursor is recorded: \"earliest\", \"latest\", an offset, or a time such as \"7d\".\nstart = \"earliest\"\n";
-        }
-        let feed = feed.as_ref().map(|feed| feed.text(channels)).unwrap_or_default();
-        text + "\n[sinks.events]\n" + &sink.lines() + &feed
-    }
-}
-
-fn write_secret(file: &Path, secret: &str) -> Result<(), CommandError> {
-    let failed = || CommandError::io(format!("the secret could not be written to {}", file.display()));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed())?;
-    writeln!(file, "{secret}").and_then(|()| file.sync_all()).map_err(failed())
 }

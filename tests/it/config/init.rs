@@ -4,13 +4,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::json;
 use simulator::{Options, Simulator};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-use crate::support::{Daemon, LONGEST_WAIT, free_address, programs};
+use crate::support::{Daemon, LONGEST_WAIT, eventually, free_address, programs};
 
 /// The exit code, and the text on standard output and standard error.
 async fn init(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -42,8 +44,11 @@ async fn the_trial_configuration_works_and_is_not_overwritten() {
     assert_eq!(mode & 0o777, 0o600);
 
     let check = ["check", "--connect", "--config", "channeld.toml"];
-    let checked = Command::new(env!("CARGO_BIN_EXE_channeld")).args(check).current_dir(at).env_clear().output().await;
-    assert!(checked.unwrap().status.success());
+    let mut checking = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    checking.args(check).current_dir(at).env_clear();
+    // Another daemon on this machine can use the default address.
+    let checked = checking.env("CHANNELD_ADMIN__LISTEN", "").output().await.unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
 
     std::fs::write(at.join("channeld.toml"), "mine").unwrap();
     let (code, said) = init(at, &["--demo", "simulated.json"]).await;
@@ -121,7 +126,7 @@ fn in_one_line(shown: &str) -> String {
 }
 
 #[tokio::test]
-async fn at_a_terminal_it_asks_and_checks_each_channel_at_once() {
+async fn at_a_terminal_it_checks_each_answer_at_once_and_goes_back() {
     if !programs(&["script"]) {
         return;
     }
@@ -132,32 +137,83 @@ async fn at_a_terminal_it_asks_and_checks_each_channel_at_once() {
     let flags =
         format!("--valid-signers {} --min-required-signatures {}", signers.join(","), known.min_required_signatures);
     let mut terminal = Terminal::start(directory.path(), &flags);
-    terminal.answer("The service's address [https://", &known.base_url).await;
+    terminal.answer("The service's address [https://", "http://127.0.0.1:1/v1").await;
+    terminal.answer("Connection refused", &known.base_url).await;
+    terminal.answer("ok the service answers The API key (not shown):", "another-key").await;
+    terminal.answer("HTTP 401", &known.api_key).await;
+    terminal.answer("The organization's id (org_…):", "back").await;
     terminal.answer("The API key (not shown):", &known.api_key).await;
-    terminal.answer("The organization's id (org_…):", &known.org_id).await;
-    terminal.answer("as NAME=ID:", "settlements=00000000-0000-0000-0000-000000000001").await;
-    terminal.answer("does not exist", &format!("settlements={}", known.channels[0])).await;
-    terminal.answer("the newest event is at offset 5; of the newest 5: 5 verified", "").await;
+    terminal.answer("The organization's id (org_…):", "org_2abcDEFghiJKLmno").await;
+    terminal.answer("placeholder", &known.org_id).await;
+    terminal.answer("as NAME=ID", "settlements=00000000-0000-0000-0000-000000000001").await;
+    terminal.answer("does not exist", &format!("mistyped={}", known.channels[0])).await;
+    terminal.answer("the newest event is at offset 5; of the newest 5: 5 verified", "back").await;
+    terminal.answer("mistyped is removed", &format!("settlements={}", known.channels[0])).await;
+    terminal.answer("Another channel, or nothing:", "").await;
     let kafka = if cfg!(feature = "kafka") { ", kafka" } else { "" };
     let question = format!("Where events go: file, stdout, webhook, sqlite, postgres, nats{kafka} [file]:");
     terminal.answer(&question, "kafak").await;
     terminal.answer(&format!("kafak is none of these {question}"), "sqlite").await;
     terminal.answer("from a feed: yes, no [no]:", "perhaps").await;
+    terminal.answer("answer yes, no, or an address", "back").await;
+    terminal.answer(&question, "sqlite").await;
     terminal.answer("from a feed: yes, no [no]:", "").await;
     let (code, shown) = terminal.ended().await;
     assert_eq!(code, Some(0), "{shown}");
-    assert!(shown.contains("channeld.toml is written") && shown.contains("sqlite3 -readonly"), "{shown}");
+    let commands = "channeld run --config channeld.toml 2>channeld.log & channeld status --watch --config channeld.toml \
+                    channeld console --config channeld.toml";
+    assert!(shown.contains("channeld.toml is written") && shown.contains(commands), "{shown}");
+    assert!(shown.contains("sqlite3 -readonly"), "{shown}");
     assert!(!shown.contains("curl") && !directory.path().join("feed-token").exists(), "{shown}");
     assert!(!shown.contains(&known.api_key), "{shown}");
     assert_eq!(std::fs::read_to_string(directory.path().join("api-key")).unwrap(), format!("{}\n", known.api_key));
+    let written = std::fs::read_to_string(directory.path().join("channeld.toml")).unwrap();
+    assert!(written.contains("[channels.settlements]") && !written.contains("mistyped"), "{written}");
 
-    let mut terminal = Terminal::start(directory.path(), "other.toml --api-key-file other-key");
-    terminal.answer("The service's address", &known.base_url).await;
-    terminal.answer("The API key", &known.api_key).await;
-    terminal.answer("The organization's id", "\u{4}").await;
-    let (code, shown) = terminal.ended().await;
-    assert_eq!(code, Some(64), "{shown}");
-    assert!(shown.contains("nothing was written") && !directory.path().join("other-key").exists(), "{shown}");
+    // Ctrl-D and Ctrl-C.
+    for (stop, code) in [("\u{4}", 64), ("\u{3}", 130)] {
+        let mut terminal = Terminal::start(directory.path(), "other.toml --api-key-file other-key");
+        terminal.answer("The service's address", &known.base_url).await;
+        terminal.answer("The API key", &known.api_key).await;
+        terminal.answer("The organization's id", stop).await;
+        let (ended, shown) = terminal.ended().await;
+        assert_eq!(ended, Some(code), "{shown}");
+        assert!(!directory.path().join("other-key").exists(), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_check_leaves_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    // A service that never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", silent.local_addr().unwrap());
+    let channel = "settlements=00000000-0000-0000-0000-000000000001";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    command.args(["init", "--base-url", &url, "--org-id", "org_1", "--channel", channel, "--api-key-stdin"]);
+    command.args(["--feed", "--sink", "sqlite"]).current_dir(directory.path()).env_clear();
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut init = command.spawn().unwrap();
+    init.stdin.take().unwrap().write_all(b"a-key").await.unwrap();
+    eventually("it writes the secrets", || directory.path().join("feed-token").exists().then_some(())).await;
+    let process = Pid::from_raw(i32::try_from(init.id().unwrap()).unwrap());
+    nix::sys::signal::kill(process, Signal::SIGINT).unwrap();
+    let ended = init.wait_with_output().await.unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.code() == Some(1) && said.contains("interrupted; nothing was written"), "{said}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn an_existing_key_file_is_named_and_never_replaced_by_another_key() {
+    let (simulator, directory) = service().await;
+    let file = directory.path().join("api-key");
+    std::fs::write(&file, "the key of yesterday\n").unwrap();
+    let (code, said) = init(directory.path(), &["--demo", "simulated.json"]).await;
+    assert!(code == Some(64) && said.contains("api-key contains another API key: remove it"), "{said}");
+    std::fs::write(&file, &simulator.announcement().api_key).unwrap();
+    let (code, said) = init(directory.path(), &["--demo", "simulated.json"]).await;
+    assert!(code == Some(0) && said.contains(&format!("Using the API key in {}", file.display())), "{said}");
 }
 
 #[tokio::test]
@@ -167,6 +223,7 @@ async fn the_configuration_for_a_table_works_and_shows_how_to_query_it() {
     assert!(code == Some(0) && said.contains("select time, type, name, status from events"), "{said}");
     let written = std::fs::read_to_string(directory.path().join("channeld.toml")).unwrap();
     assert!(written.contains("type = \"sqlite\"") && !written.contains("min_confidence"), "{written}");
+    assert!(written.contains("\nsearch = \"words\"\n"), "the console can search: {written}");
 }
 
 #[tokio::test]

@@ -37,6 +37,11 @@ impl Choices {
         })
     }
 
+    /// The answer that chooses the first channel. `None` without a list.
+    pub(super) fn first(&self) -> Option<&'static str> {
+        (!self.0.is_empty()).then_some("1")
+    }
+
     pub(super) fn question(&self) -> &'static str {
         if self.0.is_empty() { "A channel, as NAME=ID" } else { "Channels, as numbers of the list, or as NAME=ID" }
     }

@@ -1,14 +1,14 @@
 //! The feed: its address, one consumer, and the file with the token of this consumer.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::prompt;
-use super::sink::Sink;
+use super::prompt::{self, Stop};
+use super::sink::{Sink, is_table};
 use crate::cli::context::CommandError;
-use crate::cli::terminal::shell_word;
+use crate::cli::terminal::{failure_for_stderr, shell_word};
 
 /// The address of the feed, if no other address is given.
 pub(super) const LISTEN: &str = "127.0.0.1:9465";
@@ -33,10 +33,6 @@ pub(super) fn check_sink(kind: &str) -> Result<(), CommandError> {
     Err(CommandError::usage(format!("a feed reads a table, and {kind} has none: use --sink sqlite or --sink postgres")))
 }
 
-fn is_table(kind: &str) -> bool {
-    matches!(kind, "sqlite" | "postgres")
-}
-
 /// Refuses the address of a feed that was written as the file, as in `--feed 127.0.0.1:9465`.
 pub(super) fn check_file(file: &Path) -> Result<(), CommandError> {
     let text = file.to_string_lossy();
@@ -52,14 +48,13 @@ pub(super) fn new_token() -> String {
 }
 
 impl Feed {
-    /// The feed at this address. Without an address, asks whether a feed is wanted, if the sink is a table.
-    pub(super) fn of(listen: Option<String>, sink: &Sink, directory: &Path) -> Result<Option<Self>, CommandError> {
+    /// The feed at this address. Without an address, asks for one, if the sink is a table.
+    pub(super) fn of(listen: Option<String>, sink: &Sink, directory: &Path) -> Result<Option<Self>, Stop> {
         let listen = match listen {
-            None if is_table(sink.kind()) && is_wanted()? => LISTEN.to_owned(),
-            None => return Ok(None),
-            Some(listen) => listen,
+            None if sink.is_table() => ask()?,
+            listen => listen,
         };
-        Ok(Some(Self { listen, token_file: directory.join("feed-token") }))
+        Ok(listen.map(|listen| Self { listen, token_file: directory.join("feed-token") }))
     }
 
     /// The file of the token, if it does not exist yet.
@@ -93,16 +88,32 @@ impl Feed {
     }
 }
 
-/// Asks until the answer is yes or no. Without a terminal, the answer is no.
-fn is_wanted() -> Result<bool, CommandError> {
+/// Asks whether a feed is wanted, and returns its address. Without a terminal, no feed is wanted.
+fn ask() -> Result<Option<String>, Stop> {
     loop {
         let answer = prompt::ask_or("Let applications read the events over HTTP, from a feed: yes, no", "no")?;
-        match &*answer.to_lowercase() {
-            "yes" | "y" => return Ok(true),
-            "no" | "n" => return Ok(false),
-            _ => {}
+        let listen = match &*answer.to_lowercase() {
+            "no" | "n" => return Ok(None),
+            "yes" | "y" => LISTEN,
+            _ => &answer,
+        };
+        match check_address(listen) {
+            Ok(()) => return Ok(Some(listen.to_owned())),
+            Err(failure) => anstream::eprintln!("{}", failure_for_stderr("", &failure)),
         }
     }
+}
+
+/// Checks that a feed could listen on this address. The address of a socket is checked later.
+fn check_address(listen: &str) -> Result<(), String> {
+    if listen.starts_with("unix:/") {
+        return Ok(());
+    }
+    let address: SocketAddr =
+        listen.parse().map_err(|_| format!("answer yes, no, or an address such as {LISTEN} or unix:/run/feed.sock"))?;
+    TcpListener::bind(address)
+        .map(drop)
+        .map_err(|error| format!("cannot listen on {address}: {error}; answer with another address, or no"))
 }
 
 #[cfg(test)]
@@ -140,6 +151,15 @@ mod tests {
         for file in ["channeld.toml", "/etc/channeld/channeld.toml", "9465"] {
             assert!(check_file(Path::new(file)).is_ok(), "{file}");
         }
+    }
+
+    #[test]
+    fn an_address_that_is_in_use_is_noticed_at_once() {
+        let used = TcpListener::bind("127.0.0.1:0").unwrap();
+        let used = used.local_addr().unwrap().to_string();
+        assert!(check_address(&used).unwrap_err().contains(&format!("cannot listen on {used}: ")));
+        assert!(check_address("perhaps").unwrap_err().starts_with("answer yes, no, or an address"));
+        assert!(check_address("127.0.0.1:0").is_ok() && check_address("unix:/run/channeld/feed.sock").is_ok());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //!
 //! * **Questions go to standard error, answers come from standard input.** Both must be terminals.
 //! * **A secret is not echoed.** The echo is restored afterwards, even if the question is canceled.
+//! * **Each question can be answered with `back`.**
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
@@ -11,10 +12,26 @@ use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
 use crate::cli::context::CommandError;
 
+/// The answer that returns to the previous question.
+const BACK: &str = "back";
+
 const CTRL_C: u8 = 3;
 const CTRL_D: u8 = 4;
 const BACKSPACE: u8 = 8;
 const DELETE: u8 = 127;
+
+/// Why a question has no answer.
+pub(super) enum Stop {
+    /// The operator wants to answer the previous question again.
+    Back,
+    Failed(CommandError),
+}
+
+impl From<CommandError> for Stop {
+    fn from(failure: CommandError) -> Self {
+        Self::Failed(failure)
+    }
+}
 
 /// Whether standard input and standard error are terminals.
 pub(super) fn is_possible() -> bool {
@@ -22,7 +39,7 @@ pub(super) fn is_possible() -> bool {
 }
 
 /// Asks until the answer is not empty.
-pub(super) fn ask(what: &str) -> Result<String, CommandError> {
+pub(super) fn ask(what: &str) -> Result<String, Stop> {
     loop {
         let answer = ask_or_nothing(what)?;
         if !answer.is_empty() {
@@ -32,17 +49,21 @@ pub(super) fn ask(what: &str) -> Result<String, CommandError> {
 }
 
 /// Asks once. The answer may be empty.
-pub(super) fn ask_or_nothing(what: &str) -> Result<String, CommandError> {
+pub(super) fn ask_or_nothing(what: &str) -> Result<String, Stop> {
     eprint!("{what}: ");
     let mut line = String::new();
     match io::stdin().lock().read_line(&mut line).map_err(CommandError::io("no answer could be read"))? {
-        0 => Err(no_answer()),
-        _ => Ok(line.trim().to_owned()),
+        0 => Err(no_answer().into()),
+        _ => unless_back(line.trim().to_owned()),
     }
 }
 
+fn unless_back(answer: String) -> Result<String, Stop> {
+    if answer == BACK { Err(Stop::Back) } else { Ok(answer) }
+}
+
 /// Asks once. Returns the default if the answer is empty, or if the program has no terminal.
-pub(super) fn ask_or(what: &str, default: &str) -> Result<String, CommandError> {
+pub(super) fn ask_or(what: &str, default: &str) -> Result<String, Stop> {
     if !is_possible() {
         return Ok(default.to_owned());
     }
@@ -54,7 +75,7 @@ fn no_answer() -> CommandError {
     CommandError::usage("no answer; nothing was written")
 }
 
-pub(super) fn ask_secret(what: &str) -> Result<String, CommandError> {
+pub(super) fn ask_secret(what: &str) -> Result<String, Stop> {
     let failed = || CommandError::io("the terminal cannot hide the answer");
     // In raw mode, the terminal does not echo the answer.
     enable_raw_mode().map_err(failed())?;
@@ -62,7 +83,7 @@ pub(super) fn ask_secret(what: &str) -> Result<String, CommandError> {
     let answered = hidden_line();
     disable_raw_mode().map_err(failed())?;
     eprintln!();
-    answered
+    unless_back(answered?)
 }
 
 /// Reads a line byte by byte. Ctrl-C also arrives as a byte, so that the echo is restored before the program ends.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValue;
 
-use super::prompt;
+use super::prompt::{self, Stop};
 use crate::cli::context::{CommandError, Exit};
 use crate::cli::terminal::{failure_for_stderr, shell_word};
 use crate::cli::verdict_line::printable;
@@ -19,6 +19,12 @@ const FINALIZED: &str = "\
 # A valid proof does not mean that the chain keeps the event. Only events that are final, failures, and events that do not depend
 # on a block are sent. Remove this line to send all events.
 filter.min_confidence = \"finalized\"
+";
+
+/// The lines for a table, so that the console finds words.
+const SEARCH: &str = "\
+# Full-text search for `channeld console` and for SQL. Remove this line if you do not need it: rows become smaller.
+search = \"words\"
 ";
 
 const KAFKA: &str = "kafka";
@@ -58,7 +64,7 @@ impl Sink {
         to: Option<String>,
         to_file: Option<PathBuf>,
         directory: &Path,
-    ) -> Result<Self, CommandError> {
+    ) -> Result<Self, Stop> {
         let kind = kind.map_or_else(|| ask_kind(to_file.as_deref()), Ok)?;
         let to = match (kind.as_str(), to, to_file) {
             ("stdout", ..) => None,
@@ -76,8 +82,12 @@ impl Sink {
         Ok(Self { kind, to })
     }
 
-    pub(super) fn kind(&self) -> &str {
-        &self.kind
+    pub(super) fn is_table(&self) -> bool {
+        is_table(&self.kind)
+    }
+
+    pub(super) fn is_stdout(&self) -> bool {
+        self.kind == "stdout"
     }
 
     /// The keys of the sink, one per line.
@@ -91,7 +101,11 @@ impl Sink {
             }
             Some((key, place)) => format!("{key} = {}\n", quoted(place)),
         };
-        let proposed = if self.kind == "webhook" { FINALIZED } else { "" };
+        let proposed = match &*self.kind {
+            "webhook" => FINALIZED,
+            kind if is_table(kind) => SEARCH,
+            _ => "",
+        };
         format!("type = {}\n{place}{proposed}", quoted(&self.kind))
     }
 
@@ -116,7 +130,7 @@ impl Sink {
 }
 
 /// Asks until the answer is a known sink type that was built in.
-fn ask_kind(to_file: Option<&Path>) -> Result<String, CommandError> {
+fn ask_kind(to_file: Option<&Path>) -> Result<String, Stop> {
     let offered: Vec<_> = SINKS.into_iter().filter(|kind| is_built_in(kind)).collect();
     loop {
         let kind = prompt::ask_or(&format!("Where events go: {}", offered.join(", ")), "file")?;
@@ -130,7 +144,7 @@ fn ask_kind(to_file: Option<&Path>) -> Result<String, CommandError> {
             Err(failure) if prompt::is_possible() => {
                 anstream::eprintln!("{}", failure_for_stderr("", &failure.to_string()));
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => return Err(failure.into()),
         }
     }
 }
@@ -140,9 +154,19 @@ fn may_be_in_a_file(kind: &str) -> bool {
     matches!(kind, "webhook" | "postgres")
 }
 
+/// Whether sinks of this type are tables, which a feed and the console can read.
+pub(super) fn is_table(kind: &str) -> bool {
+    matches!(kind, "sqlite" | "postgres")
+}
+
+/// Whether sinks of this type need an address that has no default.
+pub(super) fn needs_place(kind: &str) -> bool {
+    !matches!(kind, "stdout" | "file" | "sqlite")
+}
+
 /// The missing flag for the sink's address, if the sink needs an address and the program cannot ask for it.
 pub(super) fn without_place(sink: Option<&str>, has_place: bool) -> Option<&'static str> {
-    let kind = sink.filter(|kind| !matches!(*kind, "stdout" | "file" | "sqlite"))?;
+    let kind = sink.filter(|kind| needs_place(kind))?;
     let flag = if may_be_in_a_file(kind) { "--to or --to-file" } else { "--to" };
     (!has_place && !prompt::is_possible()).then_some(flag)
 }
