@@ -26,6 +26,8 @@ END
 
 say() { printf '%s\n' "$*"; }
 
+first_line() { printf '%s\n' "$1" | head -n 1; }
+
 fail() {
     printf 'install.sh: %s\n' "$*" >&2
     exit 1
@@ -158,6 +160,7 @@ unpack() {
     tar -xzof "$work/archive" -C "$1" || fail "the archive could not be unpacked"
     version=$("$1/$folder/channeld" --version 2>&1) ||
         fail "the program does not run on this machine; it needs Linux with glibc 2.31 or newer: $version"
+    version=$(first_line "$version")
 }
 
 install() {
@@ -173,7 +176,7 @@ install() {
     fi
     make_directory "$home"
     if [ -x "$home/$id/channeld" ]; then
-        version=$("$home/$id/channeld" --version)
+        version=$(first_line "$("$home/$id/channeld" --version)")
     else
         unpacked=$(mktemp -d "$home/.new.XXXXXX")
         unpack "$unpacked"

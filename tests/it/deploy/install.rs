@@ -79,15 +79,18 @@ fn tree(directory: &Path) -> String {
     String::from_utf8(run(Command::new("find").arg(directory).args(["-printf", "%P %l\n"]))).unwrap()
 }
 
-/// The version that the installed program prints.
+/// The first line that the installed program prints.
 fn installed(prefix: &Path) -> String {
     let said = run(Command::new(prefix.join("bin/channeld")).arg("--version"));
-    String::from_utf8(said).unwrap().trim().to_owned()
+    String::from_utf8(said).unwrap().lines().next().unwrap().to_owned()
 }
 
 #[test]
 fn an_archive_is_installed_then_replaced_by_a_newer_one_and_removed() {
-    let (old, new) = (Release::new("0.1.0", "echo channeld 0.1.0"), Release::new("0.2.0", "echo channeld 0.2.0"));
+    let (old, new) = (
+        Release::new("0.1.0", "echo channeld 0.1.0"),
+        Release::new("0.2.0", "echo channeld 0.2.0; echo features: none"),
+    );
     let [old, new] = [&old, &new].map(|release| release.archive().to_str().unwrap().to_owned());
     let directory = tempfile::tempdir().unwrap();
     let prefix = directory.path().join("my programs");
@@ -99,7 +102,7 @@ fn an_archive_is_installed_then_replaced_by_a_newer_one_and_removed() {
 
     for version in ["0.1.0", "0.1.0", "0.2.0"] {
         let (code, said) = install(&prefix, &[if version == "0.1.0" { &old } else { &new }]);
-        assert!(code == Some(0) && said.contains(&format!("channeld {version} is installed")), "{said}");
+        assert!(code == Some(0) && said.contains(&format!("channeld {version} is installed: ")), "{said}");
         assert_eq!(installed(&prefix), format!("channeld {version}"));
         let versions = std::fs::read_dir(prefix.join("lib/channeld")).unwrap().count();
         assert_eq!(versions, 2, "one version and the link to it: {}", tree(&prefix));
