@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 mod container;
 mod glossary;
+mod helm;
 mod image;
 mod install;
 mod manual;
 mod runbook;
+mod site;
 mod systemd;
 mod version;
 mod watching;

@@ -12,7 +12,7 @@ use super::{read, shipped};
 use crate::support::{Daemon, Database, LONGEST_WAIT, programs, run, skip};
 
 /// The directory into which `.ci/run` installs the linters.
-fn tools() -> PathBuf {
+pub(super) fn tools() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin")
 }
 
@@ -34,7 +34,7 @@ fn linters_accept_every_shipped_file() {
     run(linter("kubernetes-validate").arg("--strict").args(CLUSTERS.into_iter().flat_map(manifests)));
     run(linter("check-jsonschema").args(["--builtin-schema", "vendor.github-workflows"]).args(&workflows));
     run(linter("actionlint").args(workflows));
-    let scripts = ["install.sh", "archive", "debian/build", "debian/test/run", "image/test"].map(shipped);
+    let scripts = ["install.sh", "archive", "site/build", "debian/build", "debian/test/run", "image/test"].map(shipped);
     run(linter("shellcheck").args(scripts).arg(root.join(".ci/run")));
     run(linter("mypy").args(["--strict", "--cache-dir=/dev/null"]).arg(shipped("clients/python")));
 }
