@@ -100,11 +100,6 @@ impl Known {
         Bytes::from(answer).slice(head + 4..)
     }
 
-    pub(crate) fn port(&self) -> u16 {
-        let host = self.base_url.trim_start_matches("http://").split('/').next().unwrap_or_default();
-        host.rsplit(':').next().unwrap_or_default().parse().unwrap()
-    }
-
     /// The addresses of the valid signers.
     pub(crate) fn signers(&self) -> Vec<Address> {
         self.valid_signers.iter().map(|signer| signer.parse().unwrap()).collect()
