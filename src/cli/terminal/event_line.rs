@@ -46,6 +46,8 @@ pub(crate) struct Layout {
     width: Option<usize>,
     /// Columns for the channel's name, or `None` if the name is not shown.
     channel: Option<usize>,
+    /// The width of the widest confidence so far. It is kept free in each line, so that the columns of all events align.
+    confidence: usize,
     /// The day of the last line, if times are written without their day.
     day: String,
 }
@@ -58,7 +60,7 @@ impl Layout {
 
     /// For a terminal of this width or, without a width, for a program.
     pub(crate) fn of<'a>(width: Option<usize>, channels: impl IntoIterator<Item = &'a str>) -> Self {
-        Self { width, channel: channels.into_iter().map(UnicodeWidthStr::width).max(), day: String::new() }
+        Self { width, channel: channels.into_iter().map(UnicodeWidthStr::width).max(), ..Self::default() }
     }
 
     /// Adapts to the new width if the size of the terminal has changed.
@@ -71,6 +73,7 @@ impl Layout {
     /// The event's line, with colors. On a narrow terminal, times are written without their day, and a line with the day
     /// precedes the first event of each day.
     pub(crate) fn lines(&mut self, event: &EventLine) -> String {
+        self.confidence = self.confidence.max(event.parts.confidence.width());
         let Some(width) = self.width else { return cut(&self.full(event), usize::MAX) };
         if width >= WIDE + self.channel.unwrap_or(0) {
             return cut(&self.full(event), width);
@@ -94,7 +97,7 @@ impl Layout {
             Some(width) => {
                 // The verdict, offset, time, type and proof, with their separators.
                 let late = if *is_late { 24 } else { 18 };
-                let confidence = if parts.confidence.is_empty() { 0 } else { parts.confidence.width() + 2 };
+                let confidence = if self.confidence == 0 { 0 } else { self.confidence + 2 };
                 let fixed = 8 + 1 + 6 + 2 + 20 + 2 + 16 + 2 + 1 + late + confidence;
                 let left = width.saturating_sub(fixed + self.channel.map_or(0, |channel| channel + 1)).clamp(8, WHAT);
                 padded(&shortened(what, left), left)
@@ -115,7 +118,7 @@ impl Layout {
         let EventLine { parts, is_late, .. } = event;
         let Readable { time, kind, what, .. } = parts;
         let channel = self.channel.map(|channel| channel.min(CHANNEL));
-        let confidence = if parts.confidence.is_empty() { 0 } else { parts.confidence.width() + 1 };
+        let confidence = if self.confidence == 0 { 0 } else { self.confidence + 1 };
         let fixed = 8 + 1 + channel.map_or(0, |channel| channel + 1) + 6 + 1 + 8 + 2 + 1 + 11 + confidence;
         let left = width.saturating_sub(fixed).clamp(8, WHAT + 18);
         let happened = if left.saturating_sub(18) >= NARROW_WHAT {

@@ -77,3 +77,18 @@ fn an_event_of_a_feed_is_shown_with_its_position_instead_of_its_offset() {
         assert!(lines.contains("verified    31 ") && !lines.contains("15520"), "{lines}");
     }
 }
+
+#[test]
+fn the_proofs_of_events_with_and_without_a_confidence_align() {
+    for width in [80, 140] {
+        let mut layout = Layout::of(Some(width), None);
+        let mut column = |confidence: &str| {
+            let event = event("verified", "c", "dvp.SettlementAccepted");
+            let parts = Readable { confidence: confidence.to_owned(), ..event.parts };
+            let lines = plain(&layout.lines(&EventLine { parts, position: None, is_late: false }));
+            lines.lines().last().unwrap().find("4 of 4").unwrap()
+        };
+        let first = column("finalized");
+        assert_eq!([column(""), column("safe")], [first, first], "{width}");
+    }
+}
