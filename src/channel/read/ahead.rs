@@ -84,14 +84,16 @@ impl Ahead {
     /// Reads a range without a task, because most channels have no more events. Starts a task if this channel has more.
     async fn first(&mut self, last: Option<Offset>) -> Result<ReadRange, ReadError> {
         let ReadPlan { source, settings, .. } = &*self.read_plan;
-        let reader = self.reader.get_or_insert_with(|| Reader::new(source.clone(), settings.page_limit));
-        let range = request(reader, &self.read_plan, last).await.map(|answered| answered.check(&self.read_plan, false));
-        if let Some(above) = leads_to(&range)
-            && let Some(reader) = self.reader.take()
-        {
+        // If this future is dropped, so is the reader, which may have advanced.
+        let mut reader = self.reader.take().unwrap_or_else(|| Reader::new(source.clone(), settings.page_limit));
+        let answered = request(&mut reader, &self.read_plan, last).await;
+        let range = answered.map(|answered| answered.check(&self.read_plan, false));
+        if let Some(above) = leads_to(&range) {
             let (sender, ranges) = mpsc::channel(1);
             let task = tokio::spawn(read_on(reader, self.read_plan.clone(), above, sender));
             self.task = Some(ReadingTask { ranges, above: Some(above), task: AbortOnDropHandle::new(task) });
+        } else {
+            self.reader = Some(reader);
         }
         range
     }
