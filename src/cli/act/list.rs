@@ -116,7 +116,9 @@ impl<'a, T: ListedEvent> Chosen<'a, T> {
         let wanted = reason.as_deref().unwrap_or_default().to_lowercase();
         let matching: Vec<_> = all.iter().filter(|one| one.reason().to_lowercase().contains(&wanted)).collect();
         let mut reasons = BTreeMap::new();
-        matching.iter().for_each(|one| *reasons.entry(one.reason()).or_default() += 1);
+        for one in &matching {
+            *reasons.entry(one.reason()).or_default() += 1;
+        }
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         Self { shown: matching.into_iter().take(limit).collect(), reasons, all: all.len() as u64 }
     }

@@ -114,7 +114,9 @@ pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'
             bar.iter_mut().for_each(ProgressBar::hide);
             progress.advance(&args.filter.created, &events);
             write(&mut found, events).await?;
-            bar.iter_mut().for_each(|bar| bar.tell_share(progress.share, progress.found));
+            if let Some(bar) = &mut bar {
+                bar.tell_share(progress.share, progress.found);
+            }
             Ok(())
         };
         read_all(connection, &args.filter, args.limit.unwrap_or(MAX_PAGE), each).await?;

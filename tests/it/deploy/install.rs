@@ -11,7 +11,7 @@ use super::shipped;
 use crate::support::{programs, run};
 
 /// Builds the same files as `deploy/debian/build`, but very small ones. The program is a shell script.
-const BUILD: &str = r#"#!/bin/sh
+const BUILD: &str = r"#!/bin/sh
 set -e
 built=target/debian-build/release
 mkdir -p $built/package/man $built/package/completions
@@ -20,7 +20,7 @@ for page in channeld.1 channeld.toml.5; do echo page | gzip -n >$built/package/m
 touch $built/package/completions/channeld.bash $built/package/completions/_channeld $built/package/completions/channeld.fish
 echo package >$built/channeld.deb
 echo $built/channeld.deb
-"#;
+";
 
 /// A directory with a release, and an empty directory into which it is installed.
 struct Release {

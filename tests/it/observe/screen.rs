@@ -224,7 +224,7 @@ async fn lists_fit_the_terminal_and_go_through_the_pager_of_the_user() {
             text.contains(summary).then_some(text)
         })
         .await;
-        let lines: Vec<_> = text.lines().map(|line| line.trim_end()).collect();
+        let lines: Vec<_> = text.lines().map(str::trim_end).collect();
         assert!(lines.iter().all(|line| line.starts_with("paged:") && line.chars().count() <= 80 + 7), "{text}");
         assert!(lines.len() > 4, "{text}");
     }
