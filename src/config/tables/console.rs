@@ -8,7 +8,10 @@ use crate::config::reading::{Reported, Section};
 /// Reads `[console.explorers]`: the address of the block explorer of each network, without a slash at its end. The key is the
 /// chain selector of the network.
 pub(crate) fn explorers(root: &Section<'_>) -> Result<BTreeMap<u64, String>, Reported> {
-    let table = root.section("console").section("explorers");
+    let console = root.section("console");
+    // Reads the table, so that it is known.
+    console.names()?;
+    let table = console.section("explorers");
     let mut explorers = BTreeMap::new();
     for key in table.names()? {
         let requirement = "must be the chain selector of a network, such as \"16015286601757825753\"";

@@ -189,6 +189,7 @@ fn the_documented_defaults_match_the_code() {
         "client_",
         "otlp_headers",
         "otlp_ca_file",
+        "\"16015286601757825753\" = ",
         "proxy",
         "credentials_file = ",
         "user = ",
