@@ -42,7 +42,7 @@ pub(super) fn charts(samples: &[Sample], now: i64) -> Markup {
         }
         p.sub.since {
             @if is_whole { "The last hour." }
-            @else { "Recorded since " (time(Timestamp::from_second(since).ok())) " UTC." }
+            @else if !samples.is_empty() { "Recorded since " (time(Timestamp::from_second(since).ok())) " UTC." }
         }
     }
 }
