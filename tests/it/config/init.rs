@@ -94,7 +94,7 @@ impl Terminal {
         Self { program: script.spawn().unwrap(), shown: String::new() }
     }
 
-    /// Waits for the question, and answers it.
+    /// Waits for the question, and answers it. An answer before the question could be shown, or lost.
     async fn answer(&mut self, question: &str, answer: &str) {
         let from = self.shown.len();
         while !in_one_line(&self.shown[from..]).contains(question) {
@@ -109,6 +109,8 @@ impl Terminal {
 
     /// Waits until the program exits. Returns its exit code and all output.
     async fn ended(mut self) -> (Option<i32>, String) {
+        // Nothing more is typed: a program that still asks something reads the end of its input.
+        drop(self.program.stdin.take());
         let mut rest = Vec::new();
         let ending = async {
             self.program.stdout.as_mut().unwrap().read_to_end(&mut rest).await.unwrap();
@@ -138,24 +140,24 @@ async fn at_a_terminal_it_checks_each_answer_at_once_and_goes_back() {
         format!("--valid-signers {} --min-required-signatures {}", signers.join(","), known.min_required_signatures);
     let mut terminal = Terminal::start(directory.path(), &flags);
     terminal.answer("The service's address [https://", "http://127.0.0.1:1/v1").await;
-    terminal.answer("Connection refused", &known.base_url).await;
-    terminal.answer("ok the service answers The API key (not shown):", "another-key").await;
-    terminal.answer("HTTP 401", &known.api_key).await;
+    terminal.answer("The service's address [https://", &known.base_url).await;
+    terminal.answer("The API key (not shown):", "another-key").await;
+    terminal.answer("The API key (not shown):", &known.api_key).await;
     terminal.answer("The organization's id (org_…):", "back").await;
     terminal.answer("The API key (not shown):", &known.api_key).await;
     terminal.answer("The organization's id (org_…):", "org_2abcDEFghiJKLmno").await;
-    terminal.answer("placeholder", &known.org_id).await;
-    terminal.answer("as NAME=ID", "settlements=00000000-0000-0000-0000-000000000001").await;
-    terminal.answer("does not exist", &format!("mistyped={}", known.channels[0])).await;
-    terminal.answer("the newest event is at offset 5; of the newest 5: 5 verified", "back").await;
-    terminal.answer("mistyped is removed", &format!("settlements={}", known.channels[0])).await;
+    terminal.answer("The organization's id (org_…):", &known.org_id).await;
+    terminal.answer("as NAME=ID [1]:", "settlements=00000000-0000-0000-0000-000000000001").await;
+    terminal.answer("as NAME=ID [1]:", &format!("mistyped={}", known.channels[0])).await;
+    terminal.answer("Another channel, or nothing:", "back").await;
+    terminal.answer("as NAME=ID [1]:", &format!("settlements={}", known.channels[0])).await;
     terminal.answer("Another channel, or nothing:", "").await;
     let kafka = if cfg!(feature = "kafka") { ", kafka" } else { "" };
     let question = format!("Where events go: file, stdout, webhook, sqlite, postgres, nats{kafka} [file]:");
     terminal.answer(&question, "kafak").await;
     terminal.answer(&format!("kafak is none of these {question}"), "sqlite").await;
     terminal.answer("from a feed: yes, no [no]:", "perhaps").await;
-    terminal.answer("answer yes, no, or an address", "back").await;
+    terminal.answer("from a feed: yes, no [no]:", "back").await;
     terminal.answer(&question, "sqlite").await;
     terminal.answer("from a feed: yes, no [no]:", "").await;
     let (code, shown) = terminal.ended().await;
@@ -163,6 +165,19 @@ async fn at_a_terminal_it_checks_each_answer_at_once_and_goes_back() {
     let commands = "channeld run --config channeld.toml 2>channeld.log & channeld status --watch --config channeld.toml \
                     channeld console --config channeld.toml";
     assert!(shown.contains("channeld.toml is written") && shown.contains(commands), "{shown}");
+    for said in [
+        "Connection refused",
+        "ok the service answers",
+        "HTTP 401",
+        "placeholder",
+        "the channel does not exist",
+        "the newest event is at offset 5; of the newest 5: 5 verified",
+        "mistyped is removed",
+        "kafak is none of these",
+        "answer yes, no, or an address",
+    ] {
+        assert!(shown.contains(said), "{said}: {shown}");
+    }
     assert!(shown.contains("sqlite3 -readonly"), "{shown}");
     assert!(!shown.contains("curl") && !directory.path().join("feed-token").exists(), "{shown}");
     assert!(!shown.contains(&known.api_key), "{shown}");
