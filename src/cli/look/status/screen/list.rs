@@ -54,7 +54,7 @@ pub(super) const COLUMNS: [Column; 9] = [
         (10, 60),
         |channel, _| channel.cursor.map(|it| it.to_string()),
         |lane| lane.cursor.map(|it| it.to_string()),
-        "the highest offset up to which everything is delivered or set aside",
+        "the highest offset up to which every event is delivered, pending or in the quarantine",
     ),
     Column::new(
         "NEWEST",
