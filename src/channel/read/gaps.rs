@@ -40,8 +40,8 @@ pub(super) struct Gap {
     /// `None` if the gap is below the channel's first event.
     pub(super) above: Option<Offset>,
     pub(super) below: Offset,
-    /// The offset up to which the gap was searched, if the last search did not cover the whole gap.
-    looked_through: Option<Offset>,
+    /// If the gap was searched only in part: the offset up to which it was searched, and when the search of its first part began.
+    looked_through: Option<(Offset, Instant)>,
     /// When the search for events in this gap ends.
     until: Instant,
     /// The time of the event at `below`, in Unix seconds, if it has one.
@@ -81,7 +81,7 @@ impl Gap {
 
     /// Returns the offset above which the next search begins.
     pub(super) fn begin(&self) -> Option<Offset> {
-        self.looked_through.or(self.above)
+        self.looked_through.map(|(offset, _)| offset).or(self.above)
     }
 }
 
@@ -179,17 +179,19 @@ impl Gaps {
     }
 
     /// Records that a search covered everything from one offset to another. The search began at `at`. Removes the covered
-    /// gaps whose search time had ended by then. Each gap is therefore searched a last time after its search time has ended.
+    /// gaps whose search time had ended before the search of their first part began. Each part of a gap is therefore searched a
+    /// last time after the search time has ended.
     pub(super) fn looked_at(&self, at: Instant, from: Option<Offset>, to: Offset) {
         let mut gaps = lock(&self.open);
         let (mut later, mut looked_at) = (VecDeque::new(), Vec::new());
         for mut gap in gaps.drain(..) {
+            let began = gap.looked_through.map_or(at, |(_, began)| began);
             if from > gap.begin() || Some(to) <= gap.begin() {
                 later.push_back(gap);
             } else if to < gap.below {
-                gap.looked_through = Some(to);
+                gap.looked_through = Some((to, began));
                 looked_at.push(gap);
-            } else if gap.until > at {
+            } else if gap.until > began {
                 gap.looked_through = None;
                 looked_at.push(gap);
             }
@@ -247,6 +249,19 @@ mod tests {
         assert_eq!(open(&gaps), [(5, 7), (1, 3), (3, 5)], "gaps that were not searched are first");
         gaps.looked_at(now + Duration::from_secs(60), Some(offset(1)), offset(4));
         assert_eq!(open(&gaps), [(5, 7), (3, 5)]);
+    }
+
+    #[test]
+    fn a_gap_that_was_searched_in_parts_is_searched_a_last_time_from_its_start() {
+        let gaps = Gaps::default();
+        read(&gaps, Some(1), &[9]);
+        let (early, late) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        gaps.looked_at(early, Some(offset(1)), offset(5));
+        gaps.looked_at(late, Some(offset(5)), offset(9));
+        assert_eq!(open(&gaps), [(1, 9)], "an event can have become visible in the first part since");
+        gaps.looked_at(late, Some(offset(1)), offset(5));
+        gaps.looked_at(late, Some(offset(5)), offset(9));
+        assert_eq!(open(&gaps), []);
     }
 
     #[test]
