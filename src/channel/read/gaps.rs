@@ -95,6 +95,8 @@ impl Gaps {
         settle: Duration,
     ) {
         let (mut gaps, mut found) = (lock(&self.open), false);
+        // Gaps above `previous` are from a range that was not passed on, and is read again. Events may have become visible since.
+        gaps.retain(|gap| Some(gap.below) <= previous);
         for (offset, time) in events {
             let gap = Gap::ends(offset, settle).and_then(|until| Gap::between(previous, offset, until, time));
             if let Some(gap) = gap {
@@ -249,6 +251,14 @@ mod tests {
         assert_eq!(open(&gaps), [(5, 7), (1, 3), (3, 5)], "gaps that were not searched are first");
         gaps.looked_at(now + Duration::from_secs(60), Some(offset(1)), offset(4));
         assert_eq!(open(&gaps), [(5, 7), (3, 5)]);
+    }
+
+    #[test]
+    fn a_range_that_is_read_again_replaces_its_gaps() {
+        let gaps = Gaps::default();
+        read(&gaps, Some(1), &[3, 5, 8]);
+        read(&gaps, Some(3), &[4, 5, 8]);
+        assert_eq!(open(&gaps), [(1, 3), (5, 8)], "the event at offset 4 was read in order");
     }
 
     #[test]
