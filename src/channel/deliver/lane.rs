@@ -131,7 +131,7 @@ impl Lane {
                 () = stop.cancelled() => return Err(Halt::Stopped),
                 next = upcoming.next() => next,
                 () = self.settings.sink.displaced(&self.identity) => {
-                    done = self.resume_and_report(stop).await;
+                    done = Box::pin(self.resume_and_report(stop)).await;
                     continue;
                 }
             };

@@ -233,7 +233,7 @@ async fn a_channel_without_events_sends_one_request_per_wait() {
 }
 
 /// The largest size of the futures that an idle channel with one lane always keeps, in bytes.
-const IDLE: usize = 7 << 10;
+const IDLE: usize = 8 << 10;
 
 #[tokio::test]
 async fn the_futures_of_an_idle_channel_are_small() {
