@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
                 let message = Message::new(&record.into(), &Shape::default());
                 let body = message.body();
                 assert!(!body.contains(&b'\n'), "a record is one line");
-                assert!(serde_json::from_slice::<serde_json::Value>(body).is_ok(), "a record is JSON");
+                assert!(is_json(body), "a record is JSON");
                 // Line breaks between the values of an event are replaced.
                 let is_unchanged = body.windows(json.len()).any(|part| part == json);
                 assert!(is_unchanged || json.contains(&b'\n') || json.contains(&b'\r'), "the record contains the event");
@@ -38,3 +38,9 @@ fuzz_target!(|data: &[u8]| {
         }
     }
 });
+
+/// Whether every reader can read the text, except for its numbers: JSON does not limit them, but `serde_json` cannot represent 1e999.
+fn is_json(text: &[u8]) -> bool {
+    let read = serde_json::from_slice::<serde_json::Value>(text);
+    read.map_or_else(|error| error.to_string().starts_with("number out of range"), |_| true)
+}
