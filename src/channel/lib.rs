@@ -63,7 +63,7 @@ pub use run::tasks::{Task, Tasks};
 pub use status::catch_up::CatchUp;
 pub use status::deliveries::{DeliveredEvent, DeliveryPage, DeliveryTail, LateDelivery};
 pub use status::hour::{GAP, HOUR, Sample};
-pub use status::pace::{Progress, counted, grouped, rate, span};
+pub use status::pace::{Progress, counted, grouped, grouped_digits, rate, span};
 pub use status::watchers::{WatcherStatus, Watchers};
 pub use status::{
     Activity, ChannelStatus, Compared, Condition, FormerNames, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,

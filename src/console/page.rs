@@ -17,7 +17,7 @@ use operator::runbook;
 
 mod values;
 
-pub(super) use values::{ago, copied, copy_button, events, network_name, signer, time};
+pub(super) use values::{ago, copied, copy_button, events, network_name, search_field, signer, time};
 
 /// The width of a runbook text, in columns.
 const WIDTH: usize = 88;
@@ -238,7 +238,7 @@ pub(super) fn form(members: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish()
 }
 
-/// What to do about a problem: the remedy for this message in at most three lines, and the complete text of the runbook in
+/// The advice about a problem: the remedy for this message in at most three lines, and the complete text of the runbook in
 /// a collapsed block. `reason` is the name of the problem, and `message` its text.
 pub(super) fn advice(reason: &str, message: &str) -> Markup {
     const THREE_LINES: usize = 280;

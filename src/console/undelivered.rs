@@ -4,7 +4,7 @@
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::page::{PageRequest, form, member};
+use super::page::{PageRequest, form, member, search_field};
 use super::text::{text, whole};
 use channel::grouped;
 use operator::api::{ListDeadLetters, ListQuarantine};
@@ -124,11 +124,7 @@ fn filter(query: &Query) -> Markup {
     html! {
         form.filters role="search" method="get" action="/held" {
             div.line {
-                label.search {
-                    span.hidden { "Filter the list" }
-                    svg.icon viewBox="0 0 16 16" aria-hidden="true" { circle cx="7" cy="7" r="4.500" {} path d="M10.500 10.500L14 14" {} }
-                    input #search type="search" name="q" value=(query.words) autocomplete="off" spellcheck="false" placeholder="Offset, event id, or a part of the details";
-                }
+                (search_field("Filter the list", &query.words, "Offset, event id, or a part of the details", None))
                 @for (name, value) in [("list", if query.dead == Some(true) { "dead" } else { "" }), ("reason", &*query.reason), ("channel", &*query.channel), ("sink", &*query.sink)] {
                     @if !value.is_empty() { input type="hidden" name=(name) value=(value); }
                 }

@@ -142,7 +142,7 @@ async fn request(reader: &mut Reader, read_plan: &ReadPlan, last: Option<Offset>
 }
 
 impl AnsweredRange {
-    /// Starts the verification of the events, if there are any.
+    /// Starts the verification of the events, unless the range is empty.
     fn check(self, read_plan: &Arc<ReadPlan>, early: bool) -> ReadRange {
         let Self { mut range, took, received } = self;
         let events = std::mem::take(&mut range.events);

@@ -135,7 +135,11 @@ pub fn rate(per_second: f64) -> String {
 
 /// Formats a number with a comma between groups of three digits.
 pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
+    grouped_digits(&number.to_string())
+}
+
+/// Formats a number of any length, which is given as its decimal digits, like [`grouped`].
+pub fn grouped_digits(digits: &str) -> String {
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join(",")
 }

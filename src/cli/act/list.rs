@@ -48,7 +48,7 @@ pub(crate) struct Selection {
 pub(super) trait ListedEvent: Serialize {
     /// The name of one event, for counts.
     const NOUN: &'static str;
-    /// The line that is printed if there is no event at all.
+    /// The line for an empty list.
     const NONE: &'static str;
     /// The action to take, as a sentence.
     const ADVICE: &'static str;

@@ -8,6 +8,7 @@ use maud::{Markup, html};
 
 use crate::page::{Badge, copy_button, network_name, time};
 use crate::text::{long, text};
+use channel::grouped_digits;
 use proof::event::Object;
 
 /// The largest number of parameters.
@@ -155,14 +156,7 @@ fn grouped(digits: &str) -> String {
     if digits.len() < 5 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return digits.to_owned();
     }
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    grouped_digits(digits)
 }
 
 #[cfg(test)]

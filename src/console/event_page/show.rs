@@ -1,4 +1,5 @@
-//! Shows an event: what happened, who signed it, its history, its signed and its unsigned content, and its bytes.
+//! Shows an event: its parameters and its place on the chain, its signers, its history, its signed and its unsigned content, and
+//! its bytes.
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use strum::VariantArray;
 
 use super::query::{Query, ROWS};
-use crate::page::network_name;
+use crate::page::{network_name, search_field};
 use crate::tables::{Facet, Sample, Search};
 use crate::text::text;
 use channel::grouped;
@@ -17,12 +17,12 @@ pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) ->
         form.filters role="search" method="get" action="/" {
             div.line {
                 @if search.is_some() {
-                    label.search {
-                        span.hidden { "Search the events" }
-                        svg.icon viewBox="0 0 16 16" aria-hidden="true" { circle cx="7" cy="7" r="4.500" {} path d="M10.500 10.500L14 14" {} }
-                        input #search type="search" name="q" value=(query.words) autocomplete="off" spellcheck="false" list="known"
-                            placeholder="Name, address, id, amount, or the end of an address";
-                    }
+                    (search_field(
+                        "Search the events",
+                        &query.words,
+                        "Name, address, id, amount, or the end of an address",
+                        Some("known"),
+                    ))
                     (suggestions(sample))
                 }
                 button.primary type="submit" { "Search" }

@@ -1,10 +1,10 @@
-//! Draws single values: networks, times, counts, signers, and texts with a copy button.
+//! Draws single values: networks, times, counts, signers, texts with a copy button, and the field of a search.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::text::text;
-use channel::{grouped, span};
+use channel::{counted, span};
 use operator::SignerNames;
 use proof::verify::Address;
 
@@ -38,7 +38,7 @@ pub(crate) fn ago(then: Timestamp) -> String {
 
 /// A number of events in words, such as `1 event` or `2 events`.
 pub(crate) fn events(count: u64) -> String {
-    format!("{} event{}", grouped(count), if count == 1 { "" } else { "s" })
+    counted(count, "event")
 }
 
 /// A text in a read-only field, with a copy button. The button works only if the browser runs scripts.
@@ -62,6 +62,17 @@ pub(crate) fn copy_button(name: &str, value: &str) -> Markup {
                 svg.icon viewBox="0 0 16 16" aria-hidden="true" { rect x="5.500" y="5.500" width="8" height="8.500" rx="1.500" {} path d="M10.500 5.500V3.500a1.500 1.500 0 0 0-1.500-1.500H4a1.500 1.500 0 0 0-1.500 1.500v5.500a1.500 1.500 0 0 0 1.500 1.500h1.500" {} }
                 span.hidden { "Copy " (text(name)) }
             }
+        }
+    }
+}
+
+/// The field of a search or a filter, which is sent as `q`. `list` is the id of a list of suggestions.
+pub(crate) fn search_field(label: &str, words: &str, placeholder: &str, list: Option<&str>) -> Markup {
+    html! {
+        label.search {
+            span.hidden { (label) }
+            svg.icon viewBox="0 0 16 16" aria-hidden="true" { circle cx="7" cy="7" r="4.500" {} path d="M10.500 10.500L14 14" {} }
+            input #search type="search" name="q" value=(words) autocomplete="off" spellcheck="false" list=[list] placeholder=(placeholder);
         }
     }
 }

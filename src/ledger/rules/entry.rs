@@ -33,7 +33,7 @@ impl fmt::Display for Cursor {
 }
 
 /// A pending event: its proof has not arrived, or the event must be delivered again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingEvent {
     /// The id by which the event is read again. Only an event that left the quarantine may have no id.
     pub event_id: Option<EventId>,

@@ -1,4 +1,4 @@
-//! Finds the sentences of the runbook that say what to do about one problem.
+//! Finds the remedy for one problem in the runbook.
 
 use super::text::{cut, filled, inline};
 use super::{ANY, Topic};

@@ -4,7 +4,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use super::blocking;
@@ -13,15 +13,13 @@ use super::journal::Journal;
 /// The time between two looks.
 const INTERVAL: Duration = Duration::from_secs(3);
 
-/// Publishes how often the file was found changed, until the sink is dropped.
-pub(super) async fn watch(journal: Weak<Mutex<Journal>>, displacements: watch::Sender<u64>) {
+/// Looks at the file until the sink is dropped.
+pub(super) async fn watch(journal: Weak<Mutex<Journal>>) {
     let mut other = None;
     loop {
         sleep(INTERVAL).await;
         let Some(journal) = journal.upgrade() else { return };
         let mut journal = journal.lock_owned().await;
-        let found;
-        (other, found) = blocking(move || journal.look(other)).await;
-        displacements.send_if_modified(|known| std::mem::replace(known, found) != found);
+        other = blocking(move || journal.look(other)).await;
     }
 }

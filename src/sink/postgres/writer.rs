@@ -112,7 +112,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The limit of the next statement. A row has its message, and parts of it again in other columns.
+    /// The limit of the next statement. A row contains its message, and repeats some parts in other columns.
     fn limit(&self) -> RowLimit {
         let rows = self.connection.pool.effort.rows_of(self.delivery.messages.len());
         RowLimit { rows, bytes: AT_ONCE_BYTES / 2 }

@@ -43,16 +43,7 @@ fn an_event_counts_as_arrived_after_its_delivery() {
         "earlier deliveries do not count"
     );
     let owed = std::iter::once("hook".into()).collect();
-    journey.late = Some(PendingEvent {
-        event_id: None,
-        first_seen: 0,
-        asked_at: None,
-        received: None,
-        owed,
-        appeared: false,
-        replayed: false,
-        bytes: 0,
-    });
+    journey.late = Some(PendingEvent { owed, ..PendingEvent::default() });
     assert_eq!(arrival(&journey, "hook", since), None);
     journey.delivered_late.push(taken(0));
     let said = arrival(&journey, "hook", since).unwrap().unwrap();

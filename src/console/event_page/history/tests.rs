@@ -74,16 +74,7 @@ fn the_history_shows_delivered_due_and_not_reached() {
         |sink: &str, cursor| LaneStatus { sink: sink.into(), cursor: Offset::new(cursor), ..LaneStatus::default() };
     let lanes = [lane("a", 9), lane("b", 9), lane("c", 3), lane("d", 9)];
     let owed = BTreeSet::from(["b".into()]);
-    let late = PendingEvent {
-        event_id: None,
-        first_seen: 1_800_000_000,
-        asked_at: None,
-        received: None,
-        owed,
-        appeared: false,
-        replayed: false,
-        bytes: 0,
-    };
+    let late = PendingEvent { first_seen: 1_800_000_000, owed, ..PendingEvent::default() };
     let delivered_late = vec![LateDelivery {
         offset: Offset::new(7).unwrap(),
         sink: "a".into(),
