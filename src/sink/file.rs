@@ -18,9 +18,9 @@
 //! * **Synced before `Ok`.** A batch counts as delivered when its bytes are on the disk.
 //! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink searches the active file and its closed files
 //!   for events that are not recorded as delivered, and skips these events when they are offered again.
-//! * **Lost lines are noticed,** at `resume`, before each batch ([`SinkError::Displaced`]), and every few seconds. A file loses lines if it is
-//!   replaced, or restored from a backup. The lane delivers everything after the newest remaining line again (see
-//!   `read_back.rs`).
+//! * **Lost lines are noticed,** at `resume`, before each batch ([`SinkError::Displaced`]), and every few seconds. A file
+//!   loses lines if it is replaced, or restored from a backup. The lane delivers everything after the newest remaining line
+//!   again (see `read_back.rs`).
 //! * **Events are compared by offset and id.** Two events at one offset are both written.
 //! * **One writer.** The file is locked while it is open. A second daemon or sink with the same path is refused.
 //!
@@ -40,18 +40,17 @@
 //! Work that has started is finished under the lock, even if its future is dropped. No reader sees a half-written batch. If
 //! the future of a delivery is dropped, the delivery may or may not have happened. Only a new `resume` can tell.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{self, Arc, OnceLock};
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking, with_warning,
 };
 use crate::system::early_ack;
-use net::tasks::lock;
 use proof::event::{ChannelId, EventKey};
 use telemetry::metrics::UpkeepFailures;
 
@@ -75,10 +74,6 @@ use journal::Journal;
 pub struct File {
     journal: Arc<Mutex<Journal>>,
     settings: FileSettings,
-    /// How often the file was found changed, according to the watcher.
-    displacements: watch::Sender<u64>,
-    /// For each channel, how often the file had been found changed when the lane last compared its position.
-    compared_at: sync::Mutex<HashMap<ChannelId, u64>>,
     /// The watcher and the upkeep. Started at the first use, because they need an async runtime.
     tasks: OnceLock<Vec<AbortOnDropHandle<()>>>,
 }
@@ -89,8 +84,7 @@ impl File {
     /// [`SinkError::Io`].
     pub fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
         let journal = Arc::new(Mutex::new(Journal::new(settings.clone(), open, failures)));
-        let (displacements, compared_at) = (watch::Sender::default(), sync::Mutex::default());
-        Self { journal, settings, displacements, compared_at, tasks: OnceLock::new() }
+        Self { journal, settings, tasks: OnceLock::new() }
     }
 
     /// Runs `work` on the journal. The lock is held until the work has ended, even if this future is dropped.
@@ -100,7 +94,7 @@ impl File {
     ) -> Result<T, SinkError> {
         self.tasks.get_or_init(|| {
             let journal = || Arc::downgrade(&self.journal);
-            let watcher = tokio::spawn(watcher::watch(journal(), self.displacements.clone()));
+            let watcher = tokio::spawn(watcher::watch(journal()));
             let upkeep = self.settings.rotation.clone();
             let upkeep = upkeep.map(|rotation| tokio::spawn(upkeep::look_after(journal(), rotation)));
             [watcher].into_iter().chain(upkeep).map(AbortOnDropHandle::new).collect()
@@ -124,7 +118,6 @@ impl Sink for File {
             Ok(())
         })
         .await?;
-        lock(&self.compared_at).insert(channel, compared_at);
         Ok(resumed)
     }
 
@@ -164,11 +157,10 @@ impl Sink for File {
     }
 
     async fn displaced(&self, lane: &LaneRef) {
-        let Some(compared_at) = lock(&self.compared_at).get(&lane.channel.id).copied() else {
-            return std::future::pending().await;
-        };
+        let compared = self.journal.lock().await.compared(lane.channel.id);
+        let Some((compared_at, mut count)) = compared else { return std::future::pending().await };
         // The sender lives as long as the sink.
-        let _ = self.displacements.subscribe().wait_for(|displacements| *displacements > compared_at).await;
+        let _ = count.wait_for(|count| *count != compared_at).await;
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

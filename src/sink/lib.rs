@@ -280,10 +280,10 @@ pub struct Confirmed {
 pub struct Resumed {
     /// The sink's position.
     pub position: Position,
-    /// Events that the sink has although they are not recorded as delivered. Events that the sink cannot name are left out.
-    /// The events above the cursor are still offered again, and the sink skips them. The pending events are not offered
-    /// again.
-    pub held: BTreeSet<EventKey>,
+    /// Events that the sink has although they are not recorded as delivered, in the order of writing. A sink that does not know
+    /// this order uses the order of the offsets. Events that the sink cannot name are left out. The events above the cursor are
+    /// still offered again, and the sink skips them. The pending events are not offered again.
+    pub held: Vec<EventKey>,
     /// The events in [`Recorded::late`] that the sink has lost. They are delivered late again.
     pub lost: BTreeSet<EventKey>,
 }
@@ -331,6 +331,15 @@ impl Recorded {
             Position::At(position) if *position < confirmed => self.late_since(*position),
             _ => BTreeSet::new(),
         }
+    }
+
+    /// The offsets that a table has but the state does not record, because a crash prevented the commit: those above the first
+    /// number, up to the second one. `None` if no such offsets exist, or if the cursor was set: the operator then knows it.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    fn unrecorded(&self, position: &Position) -> Option<(i64, i64)> {
+        let (Position::At(Some(position)), Some(_)) = (position, self.confirmed) else { return None };
+        let above = self.through.map_or(-1, Offset::get);
+        (position.get() > above).then_some((above, position.get()))
     }
 }
 

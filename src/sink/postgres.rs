@@ -96,6 +96,13 @@ impl Sink for Postgres {
         if !is_numbered && let Position::At(_) = resumed.position {
             number(&connection, recorded.lane.channel.id).await?;
         }
+        if let Some((above, to)) = recorded.unrecorded(&resumed.position) {
+            let channel = recorded.lane.channel.id.0;
+            let parameters: [Parameter<'_>; 3] =
+                [(&channel as _, Type::UUID), (&above as _, Type::INT8), (&to as _, Type::INT8)];
+            let rows = connection.query(&self.pool.statements.between, &parameters).await?;
+            resumed.held.extend(rows.iter().filter_map(key_of));
+        }
         let late = recorded.late_in_doubt(&resumed.position);
         if !late.is_empty() {
             let keys: Vec<_> = late.iter().copied().collect();

@@ -36,7 +36,7 @@ use crate::status::watchers::watcher_of;
 use ledger::{Change, Confirmed, Cursor, DeadLetterFacts};
 use net::Chain;
 use net::retry::Retry;
-use proof::event::{EventType, Offset};
+use proof::event::{EventKey, EventType, Offset};
 use record::Message;
 use sink::{Delivery, LaneRef, SinkError, Undelivered};
 use telemetry::trace::{ChildSpan, Trace, TraceId};
@@ -61,9 +61,9 @@ pub(crate) struct Lane {
     retry: Retry,
     /// The event that the sink last refused.
     last_refused: Option<DeadLetterFacts>,
-    /// The offsets above the cursor at which the sink already has events. The lane offers these events again, and the sink
-    /// skips them.
-    held: BTreeSet<Offset>,
+    /// The events above the cursor that the sink already has, except those that it received after higher ones. The lane offers all
+    /// these events again, and the sink skips them.
+    held: BTreeSet<EventKey>,
     /// The id and the start of the trace of the events in delivery. The trace itself is not stored, because this would delay
     /// the end of its spans.
     trace: Option<(TraceId, SystemTime)>,

@@ -216,6 +216,30 @@ fn a_late_delivery_that_the_sink_lost_is_delivered_again() {
     });
 }
 
+/// The defect: the first run did not commit its delivery, because it crashed. The second run read an event whose proof had been
+/// missing, and delivered it after the later events of the first run. The position of a sink that was restored to a point between
+/// the two runs was above this event, so the event was not delivered again.
+#[test]
+fn an_event_delivered_after_later_events_of_a_crashed_run_is_delivered_to_a_restored_sink() {
+    let stripped = Event { damaged: Some((0, Damage::Stripped)), ..Event::plain() };
+    let keeps = SinkPlan { delays: vec![0, 1], keeps: true, ..SinkPlan::plain() };
+    passes(History {
+        events: [events(1), vec![stripped], events(5)].concat(),
+        page: 7,
+        backlog: 5,
+        arrivals: vec![(4, 1)],
+        proof_timeout: 30,
+        sinks: vec![keeps, SinkPlan::plain()],
+        losses: vec![(3, 0, 3)],
+        runs: vec![
+            Run { step: 10, ends: End::Crash },
+            Run { step: 8, ends: End::Overtaken },
+            Run { step: 11, ends: End::Stop },
+        ],
+        ..History::plain()
+    });
+}
+
 /// The defect: the page contained only new events, so none of its events was compared.
 #[test]
 fn a_restored_service_is_noticed_even_after_more_than_a_page_of_new_events() {

@@ -138,7 +138,8 @@ impl Sink for RecordingSink {
         let position = taken.position;
         let missing = || Position::Missing("here".to_owned());
         let position = position.map_or_else(missing, |position| Position::At(position.through));
-        let held = recorded.pending.iter().filter(|key| taken.holds(key)).copied().collect();
+        let rows = taken.rows.iter().map(|(row, _)| *row);
+        let held = rows.filter(|row| !recorded.covers(row)).collect();
         let mut lost = BTreeSet::new();
         if let Position::At(position) = position
             && recorded.confirmed.is_some_and(|confirmed| position < confirmed.position)

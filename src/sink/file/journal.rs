@@ -42,7 +42,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::append::{Appender, release};
 use super::closed::ClosedFiles;
@@ -70,11 +70,27 @@ pub(super) struct Journal {
     lanes: HashMap<ChannelId, JournalLane>,
     /// Whether a file was open before. A lane may still compare its position with that file.
     was_open: bool,
-    /// How often another program has changed or replaced the file.
-    displacements: u64,
-    displaced_by: String,
+    displacements: Displacements,
     /// Notified when a file was opened, because another one may have been closed.
     pub(super) opened: Arc<Notify>,
+}
+
+/// How often another program has changed or replaced the file, and the reason of the last time.
+#[derive(Debug, Default)]
+struct Displacements {
+    count: watch::Sender<u64>,
+    reason: String,
+}
+
+impl Displacements {
+    fn note(&mut self, reason: String) {
+        self.reason = reason;
+        self.count.send_modify(|count| *count += 1);
+    }
+
+    fn count(&self) -> u64 {
+        *self.count.borrow()
+    }
 }
 
 /// A file that another program has changed or put at the path, and its length.
@@ -84,7 +100,7 @@ pub(super) type OtherFile = (Identity, u64);
 struct JournalLane {
     /// Events that the files already contain. They are skipped when they are offered.
     held: BTreeSet<EventKey>,
-    /// The value of [`Journal::displacements`] when the lane last compared its position with the files.
+    /// The number of [`Displacements`] when the lane last compared its position with the files.
     compared_at: u64,
 }
 
@@ -110,9 +126,8 @@ fn extent(file: &fs::File, path: &Path) -> Result<(u64, Timestamp), SinkError> {
 
 impl Journal {
     pub(super) fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
-        let opened = Arc::default();
-        let (lanes, displaced_by) = (HashMap::new(), String::new());
-        Self { settings, open, failures, active: None, lanes, was_open: false, displacements: 0, displaced_by, opened }
+        let (lanes, displacements, opened) = (HashMap::new(), Displacements::default(), Arc::default());
+        Self { settings, open, failures, active: None, lanes, was_open: false, displacements, opened }
     }
 
     /// Opens the file that is at the path now, unless it is already open.
@@ -133,11 +148,10 @@ impl Journal {
                 active.length = 0;
             } else if length != active.length {
                 let (than, expected) = (if length < active.length { "shorter" } else { "longer" }, active.length);
-                self.displacements += 1;
-                self.displaced_by = format!(
+                self.displacements.note(format!(
                     "file {} is {than} than its recorded length: {length} bytes instead of {expected}",
                     path.display()
-                );
+                ));
                 opening::mend_lines(&active.appender.disk, path)?;
                 (active.length, active.begun) = extent(&active.appender.disk, path)?;
             }
@@ -147,9 +161,8 @@ impl Journal {
             none => {
                 let active = Active::open(&self.settings, &self.open)?;
                 if active.length > 0 && self.was_open {
-                    self.displacements += 1;
-                    self.displaced_by =
-                        format!("file {} was replaced by another one that is not empty", path.display());
+                    let reason = format!("file {} was replaced by another one that is not empty", path.display());
+                    self.displacements.note(reason);
                 }
                 self.was_open = true;
                 self.opened.notify_one();
@@ -168,18 +181,24 @@ impl Journal {
     }
 
     /// Looks at the file between two batches. Another file counts only if the previous look has found the same one, because a
-    /// program may still be copying it. Returns this file, and how often the file was found changed.
-    pub(super) fn look(&mut self, before: Option<OtherFile>) -> (Option<OtherFile>, u64) {
+    /// program may still be copying it. Returns this file.
+    pub(super) fn look(&mut self, before: Option<OtherFile>) -> Option<OtherFile> {
         let other = self.other_file();
         if other.is_some()
             && other == before
             && let Err(error) = self.open()
         {
             // Each lane gets this error when it compares its position.
-            self.displacements += 1;
-            self.displaced_by = Chain(&error).to_string();
+            self.displacements.note(Chain(&error).to_string());
         }
-        (other, self.displacements)
+        other
+    }
+
+    /// Returns the number of displacements when a lane last compared its position, and the current number. `None` for a lane that
+    /// has not compared its position yet.
+    pub(super) fn compared(&self, channel: ChannelId) -> Option<(u64, watch::Receiver<u64>)> {
+        let lane = self.lanes.get(&channel)?;
+        Some((lane.compared_at, self.displacements.count.subscribe()))
     }
 
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, SinkError> {
@@ -187,17 +206,17 @@ impl Journal {
         let Active { appender, files, length, .. } = self.active()?;
         let active = appender.disk.try_clone().doing("reading", &path)?;
         let (length, files) = (*length, ClosedFiles::clone(files));
-        Ok(Snapshot { active, length, files, displacements: self.displacements })
+        Ok(Snapshot { active, length, files, displacements: self.displacements.count() })
     }
 
     /// Records that a lane has compared its position with a snapshot that was taken after `compared_at` displacements. Each
     /// event in `held` is skipped once, when it is offered.
-    pub(super) fn pass_over(&mut self, channel: ChannelId, held: BTreeSet<EventKey>, compared_at: u64) {
+    pub(super) fn pass_over(&mut self, channel: ChannelId, held: Vec<EventKey>, compared_at: u64) {
         if !held.is_empty() {
             tracing::info!(channel_id = %channel, path = %self.settings.path.display(), events = held.len(),
                 "file already holds events that are not recorded as delivered");
         }
-        self.lanes.insert(channel, JournalLane { held, compared_at });
+        self.lanes.insert(channel, JournalLane { held: held.into_iter().collect(), compared_at });
     }
 
     /// Appends a batch of a channel and syncs it. Events that the files already contain are skipped.
@@ -209,10 +228,10 @@ impl Journal {
         let bytes = lines.iter().map(|piece| piece.len() as u64).sum();
         // The file is checked even if all events are skipped, because the file may have lost these events.
         self.close_if_due(bytes)?;
-        let compared_at = self.displacements;
+        let compared_at = self.displacements.count();
         let lane = self.lanes.entry(channel).or_insert_with(|| JournalLane { held: BTreeSet::new(), compared_at });
-        if lane.compared_at != self.displacements {
-            return Err(SinkError::Displaced(self.displaced_by.clone()));
+        if lane.compared_at != compared_at {
+            return Err(SinkError::Displaced(self.displacements.reason.clone()));
         }
         if let Some(active) = self.active.as_mut().filter(|_| !lines.is_empty()) {
             active.append(&lines, bytes).doing("appending to", &self.settings.path)?;

@@ -72,7 +72,7 @@ impl Snapshot {
                 break;
             }
             let found = search.read_closed(&self.files, closed)?;
-            held.extend(found.held);
+            held.splice(..0, found.held);
             ended = found.ended;
         }
         let Some(Confirmed { mut position, last }) = recorded.confirmed else {
@@ -199,8 +199,8 @@ struct Search<'r> {
 
 #[derive(Default)]
 struct SearchResult {
-    /// The events that are not recorded, in the lines after the line that ends the search.
-    held: BTreeSet<EventKey>,
+    /// The events that are not recorded, in the lines after the line that ends the search, in the order of the lines.
+    held: Vec<EventKey>,
     /// The last recorded event among the lines that were read.
     newest: Option<EventKey>,
     ended: bool,
@@ -231,7 +231,7 @@ impl<'r> Search<'r> {
             if is_recorded {
                 found.newest = Some(key);
             } else {
-                found.held.insert(key);
+                found.held.push(key);
             }
         }
         Ok(found)

@@ -2,7 +2,7 @@
 
 use crate::settings::PostgresSettings;
 use crate::table::positions::{POSITION, consumers};
-use crate::table::{COLUMNS, CellKind, NO_ID, joined, names, operations, probe, progress, quoted};
+use crate::table::{COLUMNS, CellKind, MAX_HELD, NO_ID, joined, names, operations, probe, progress, quoted};
 
 /// How many parameters of an insert precede the parameters of the columns.
 const BEFORE: usize = 7;
@@ -11,7 +11,7 @@ const BEFORE: usize = 7;
 /// process id or the start time of the server is different.
 const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg_postmaster_start_time()))";
 
-/// The statements. `$1` and `$2` are the channel and the sink, except in `copy`, `oldest` and `holds`.
+/// The statements. `$1` and `$2` are the channel and the sink, except in `copy`, `oldest`, `holds` and `between`.
 #[derive(Debug)]
 pub(super) struct Statements {
     /// Moves the lane from position `$5` to `$3` under epoch `$4`, writes rows, and merges operations. `$6` determines whether the
@@ -49,6 +49,9 @@ pub(super) struct Statements {
     pub(super) oldest: String,
     /// The offsets `$2` and the ids `$3` name events. Returns the named events that have a row in channel `$1`.
     pub(super) holds: String,
+    /// Returns the offsets and ids of the events of channel `$1` above the offset `$2`, up to `$3`, in the order of writing. Limited
+    /// to [`MAX_HELD`].
+    pub(super) between: String,
 }
 
 impl PostgresSettings {
@@ -142,6 +145,11 @@ impl Statements {
                  and {} = {})",
                 identity("e.event_id"),
                 identity("asked.event_id")
+            ),
+            // The addition prevents a search of the whole channel in the order of writing.
+            between: format!(
+                "select event_offset, event_id from {table} where channel_id = $1 and event_offset > $2 and event_offset <= $3 \
+                 order by {POSITION} + 0 limit {MAX_HELD}"
             ),
         }
     }

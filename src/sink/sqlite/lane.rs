@@ -6,6 +6,7 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params, params_from_iter};
 
 use super::error::SqliteError;
+use super::read::key_of;
 use super::schema::Statements;
 use crate::table::{Cell, Row, displaced, overtaken, without_row};
 use crate::{LaneRef, Position, Recorded, Resumed, Undelivered};
@@ -69,7 +70,14 @@ impl Statements {
         match work {
             Work::Resume(recorded) => {
                 let position = self.take_over(connection, recorded)?;
-                let held = self.with_rows(connection, recorded.lane.channel.id, &recorded.pending)?;
+                let pending = self.with_rows(connection, recorded.lane.channel.id, &recorded.pending)?;
+                let mut held: Vec<_> = pending.into_iter().collect();
+                if let Some((above, to)) = recorded.unrecorded(&position) {
+                    let (mut rows, channel) =
+                        (connection.prepare(&self.between)?, recorded.lane.channel.id.to_string());
+                    let rows = rows.query_and_then(params![channel, above, to], key_of)?;
+                    held.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().flatten());
+                }
                 let late = recorded.late_in_doubt(&position);
                 let lost = &late - &self.with_rows(connection, recorded.lane.channel.id, &late)?;
                 Ok(Resumed { position, held, lost })

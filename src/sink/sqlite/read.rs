@@ -86,7 +86,7 @@ pub(super) fn read<T>(
     read().map_err(|failure: SqliteError| failure.at(path))
 }
 
-fn key_of(row: &Row<'_>) -> rusqlite::Result<Option<EventKey>> {
+pub(super) fn key_of(row: &Row<'_>) -> rusqlite::Result<Option<EventKey>> {
     let id = row.get::<_, Option<String>>(1)?.and_then(|id| Uuid::try_parse(&id).ok()).map(EventId);
     Ok(Offset::new(row.get(0)?).map(|offset| EventKey { offset, id }))
 }

@@ -8,7 +8,7 @@ use super::error::SqliteError;
 use crate::SinkError;
 use crate::settings::Search;
 use crate::table::positions::{POSITION, consumers};
-use crate::table::{self, COLUMNS, CellKind, joined, names, operations, probe, progress, quoted, searched};
+use crate::table::{self, COLUMNS, CellKind, MAX_HELD, joined, names, operations, probe, progress, quoted, searched};
 
 pub(super) mod key;
 pub(super) mod positions;
@@ -47,6 +47,8 @@ pub(super) struct Statements {
     pub(super) copy: String,
     /// Whether an event has a row.
     pub(super) look: String,
+    /// The events of channel `?1` above the offset `?2`, up to `?3`, in the order of writing. Limited to [`MAX_HELD`].
+    pub(super) between: String,
     /// Adds a row to the full-text index.
     pub(super) index: Option<String>,
     pub(super) oldest: String,
@@ -114,6 +116,11 @@ impl Statements {
                 "select 1 from {table} where channel_id = ?1 and event_offset = ?2 and {} = {}",
                 key::identity("event_id"),
                 key::identity("?3")
+            ),
+            // The plus sign prevents a search of the whole table in the order of writing.
+            between: format!(
+                "select event_offset, event_id from {table} where channel_id = ?1 and event_offset > ?2 and event_offset <= ?3 \
+                 order by +id limit {MAX_HELD}"
             ),
             index: has_index.then(|| format!("{} where id = ?1", fill(&settings.table))),
             oldest: format!(

@@ -5,9 +5,9 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::Fault;
 use crate::settings::Search;
 use crate::tests::{channel, lane, offset, record, record_about, records};
+use crate::{Confirmed, Fault};
 use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Message};
 use telemetry::metrics::Upkeep;
@@ -140,7 +140,12 @@ async fn repeated_events_are_stored_once_and_the_position_never_decreases() {
     assert_eq!(place.numbers(through), [5, 2]);
     let pending = [2, 4].map(|number| key(&record(&channel(1), number))).into();
     let held = sink.resume(&Recorded { pending, ..recorded(1, 5) }).await.unwrap();
-    assert_eq!(held.held, [key(&record(&channel(1), 2))].into(), "only pending events are returned");
+    assert_eq!(held.held, [key(&record(&channel(1), 2))], "the cursor was set, so only pending events are returned");
+    let confirmed = Some(Confirmed { position: Some(offset(1)), last: None });
+    deliver(&sink, &channel(1), &records(&channel(1), [6])).await.unwrap();
+    let ahead = sink.resume(&Recorded { confirmed, ..recorded(1, 2) }).await.unwrap();
+    let above = [5, 3, 6].map(|number| key(&record(&channel(1), number)));
+    assert_eq!(ahead.held, above, "the events above the cursor are returned in the order of writing");
     drop(sink);
     let left = std::fs::read_dir(place.directory.path()).unwrap().count();
     assert_eq!(left, 1, "only the main file is left after closing");

@@ -108,7 +108,7 @@ impl<L: Log> Lane<L> {
             info!(%channel, %sink, events, "{}", L::HOLDS);
         }
         (self.position, self.held, self.is_claimed) = (position, unrecorded.offered(&there), true);
-        Ok(Resumed { position: place, held: there, lost })
+        Ok(Resumed { position: place, held: there.into_iter().collect(), lost })
     }
 
     /// Appends the messages that are not in the stream yet.

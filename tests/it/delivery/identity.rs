@@ -136,6 +136,32 @@ async fn late_events_are_delivered_after_the_start_and_again_to_a_restored_file(
 }
 
 #[tokio::test]
+async fn an_event_written_after_later_events_of_a_crashed_run_is_delivered_again_to_a_restored_file() {
+    let shown = Shown::with(plain([1]));
+    let service = shown.serve(false, false).await;
+    let setup = reading(&service);
+    setup.run_until_lines(1).await;
+    setup.back_up_state();
+    shown.change(|events| events.extend(plain([3, 4, 5])));
+    setup.run_until_lines(4).await;
+    // The older state is the one that a crash before the commit leaves.
+    setup.restore_state();
+    let file = setup.path("events.jsonl");
+    let backup = fs::read(&file).unwrap();
+    shown.change(|events| events.extend(plain([2])));
+    setup.run_until_lines(5).await;
+    assert_eq!(setup.offsets("c0"), [1, 3, 4, 5, 2]);
+    for last in [5, 6] {
+        fs::write(&file, &backup).unwrap();
+        shown.change(|events| events.extend(plain(6..=last)));
+        setup.run_until_lines(usize::try_from(last).unwrap()).await;
+        let mut delivered = setup.offsets("c0");
+        delivered.sort_unstable();
+        assert!(delivered.iter().copied().eq(1..=last), "{delivered:?}");
+    }
+}
+
+#[tokio::test]
 async fn events_of_a_changed_history_are_quarantined_until_an_operator_accepts_it() {
     for inclusive in [false, true] {
         for stopped in [false, true] {
@@ -214,12 +240,10 @@ async fn a_restored_state_delivers_nothing_twice_and_is_reported_as_older() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.run_until_lines(5).await;
-    let (state, backup) = (setup.path("state"), setup.path("backup"));
-    copy(&state, &backup);
+    setup.back_up_state();
     simulator.publish(0, 5);
     setup.run_until_lines(10).await;
-    fs::remove_dir_all(&state).unwrap();
-    fs::rename(&backup, &state).unwrap();
+    setup.restore_state();
     simulator.publish(0, 1);
     let mut daemon = setup.start();
     daemon.until("the new event arrives", |_| setup.lines() == 11).await;
@@ -244,10 +268,4 @@ async fn a_channel_without_state_continues_from_its_sinks_position() {
         offsets(&receiver.delivered()).into_iter().eq(6..=10),
         "the new sink begins at the position of the other sink"
     );
-}
-
-/// Copies a directory recursively.
-fn copy(from: &std::path::Path, to: &std::path::Path) {
-    let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
-    assert!(copied.success());
 }

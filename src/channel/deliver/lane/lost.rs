@@ -6,16 +6,19 @@
 //! operator decides.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::deliver::batch::Batch;
 use crate::deliver::lane::{Halt, Lane};
 use crate::status::{Problem, Refill};
-use ledger::{Change, Confirmed, Cursor, LATE_DELIVERIES, LateDelivery, Pending, Proof};
+use ledger::{Change, Confirmed, Cursor, DeadLetter, LATE_DELIVERIES, LateDelivery, Pending, Proof};
 use proof::event::{EventKey, Offset};
+use record::Record;
 use sink::{self, Position, Recorded, Resumed};
 
 impl Lane {
@@ -40,6 +43,29 @@ impl Lane {
         };
         let noted = confirmed.filter(|_| self.is_owed(&key)).map(note);
         noted.into_iter().chain(proved.map(Change::DeliveredLate)).collect()
+    }
+
+    /// Returns the changes that record the events of a batch that the sink received after higher ones. A crash prevented the
+    /// commit of the run that delivered the higher ones. That run did not offer these events, because they were pending, for
+    /// example. They are late deliveries, because the sink's position was already above them.
+    pub(super) fn delivered_below_held(
+        &self,
+        batch: &Batch,
+        through: Offset,
+        letter: Option<&DeadLetter>,
+    ) -> Vec<Change> {
+        let (Some(highest), Some(confirmed)) = (self.held.last(), self.confirmed) else { return Vec::new() };
+        let (after, given_up) =
+            (confirmed.position.max(Some(highest.offset)), letter.map(|letter| letter.facts.event_key()));
+        let is_new = |record: &&Arc<Record>| !self.has_passed(record.offset) && record.offset <= through;
+        let records = batch.records.iter().filter(is_new).filter(|record| self.settings.takes(record));
+        let delivered = records.map(|record| record.event_key()).filter(|key| Some(*key) != given_up);
+        let late = delivered.filter(|key| key < highest && !self.held.contains(key));
+        late.map(|event| Change::NoteLateDelivery {
+            sink: self.identity.sink.clone(),
+            delivery: LateDelivery { event, after },
+        })
+        .collect()
     }
 
     /// If a sink was restored, and some of the late deliveries that it has lost are unknown or cannot be requested, returns the

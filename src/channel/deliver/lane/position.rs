@@ -6,7 +6,7 @@
 //! | the sink's position | what happened | what the lane does |
 //! |---|---|---|
 //! | as confirmed | nothing | it continues |
-//! | higher | a crash before the commit, or an older state was restored | it offers the events again; the sink skips them by identity |
+//! | higher | a crash before the commit, or an older state was restored | it offers the events again, and the sink skips the ones it has; an event written after a higher one counts as a late delivery |
 //! | lower | the sink has lost data | it moves its cursor back and delivers again |
 //! | missing | the table or stream was dropped or purged | it waits for an operator: deliver again, or accept |
 
@@ -84,7 +84,7 @@ impl Lane {
         let lost: BTreeSet<_> = lost.into_iter().filter(|key| Some(key.offset) <= position).collect();
         // Settle the late events that the sink has, before new events are delivered: a sink looks for them only beyond the
         // recorded position. The commit that settles these events also moves the recorded position past them.
-        for key in held.intersection(&recorded.pending) {
+        for key in held.iter().filter(|key| recorded.pending.contains(key)) {
             self.settle(*key, self.delivered_late(*key, None, Some(ledger::Confirmed { position, last: None })))
                 .await?;
         }
@@ -96,9 +96,16 @@ impl Lane {
             self.report_refill(position, None, lost);
         }
         let highest = position.filter(|position| !self.has_passed(*position));
-        self.held = held.into_iter().map(|key| key.offset).filter(|offset| !self.has_passed(*offset)).collect();
+        let through = self.through;
+        self.held.clear();
+        for key in held.into_iter().filter(|key| Some(key.offset) > through) {
+            // An event that the sink received after a higher one is a late delivery. See `delivered_below_held`.
+            if self.held.last().is_none_or(|highest| key > *highest) {
+                self.held.insert(key);
+            }
+        }
         // If an operator chose the cursor, the operator knows that the sink is ahead.
-        let highest = highest.max(self.held.last().copied()).filter(|_| recorded.confirmed.is_some());
+        let highest = highest.max(self.held.last().map(|key| key.offset)).filter(|_| recorded.confirmed.is_some());
         if let Some(highest) = highest {
             let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
             let (position, cursor) = (highest.get(), self.through.map(Offset::get));
@@ -167,7 +174,9 @@ impl Lane {
         match answer {
             Ok(()) => {
                 confirmed.position = confirmed.position.max(Some(through));
-                confirmed.last = messages.last().map(Message::event_key).or(confirmed.last);
+                let is_new = |message: &&Message| !self.held.contains(&message.event_key());
+                let last = messages.iter().rfind(is_new).or(messages.last());
+                confirmed.last = last.map(Message::event_key).or(confirmed.last);
             }
             Err(Undelivered { delivered, .. }) => {
                 let last = messages[..*delivered].last().map(Message::event_key);
@@ -202,6 +211,7 @@ impl Lane {
         let shared = self.shared.clone();
         let _closing = if self.reads { Some(shared.gaps.closing.lock().await) } else { None };
         let mut changes = if self.reads { self.found_in_gaps(batch, through) } else { Vec::new() };
+        changes.extend(self.delivered_below_held(batch, through, letter.as_ref()));
         changes.extend(self.changes(batch, through, letter));
         let recording = self.part(batch.trace_at(through), "record");
         recording.note("offset", through.get());
@@ -209,7 +219,7 @@ impl Lane {
         drop(recording);
         let before = self.through.replace(through);
         self.shared.channel.handle.board().lane_recorded(&self.settings.name, Some(through));
-        self.held.retain(|offset| *offset > through);
+        self.held.retain(|key| key.offset > through);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
             debug!(%channel, %sink, trace_id = %trace.id(), offset = end.min(&through).get(), "batch recorded");
@@ -270,8 +280,7 @@ impl Lane {
         changes.chain(self.confirm()).collect()
     }
 
-    /// Records that a late event is settled, and what became of it: the sink has accepted or excluded it, or it is a dead
-    /// letter.
+    /// Records that a late event is settled, and its outcome: the sink has accepted or excluded it, or it is a dead letter.
     pub(super) async fn settle(&mut self, key: EventKey, outcome: Vec<Change>) -> Result<(), ChannelError> {
         let settled = Change::Settle { sink: self.identity.sink.clone(), key };
         let changes = [settled].into_iter().chain(outcome);

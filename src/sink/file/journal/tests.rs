@@ -75,7 +75,7 @@ fn compare(journal: &mut Journal, recorded: &Recorded) -> (Position, BTreeSet<Of
     (position, offsets)
 }
 
-fn offsets(held: &BTreeSet<EventKey>) -> BTreeSet<Offset> {
+fn offsets(held: &[EventKey]) -> BTreeSet<Offset> {
     held.iter().map(|key| key.offset).collect()
 }
 

@@ -50,7 +50,7 @@ async fn two_events_at_one_offset_are_each_stored_once() {
     let absent = EventKey { id: Some(EventId(Uuid::from_u128(3))), ..first };
     let pending = BTreeSet::from([without_id, other, absent]);
     let held = sink.resume(&Recorded { pending, ..recorded(1, 5) }).await.unwrap().held;
-    assert_eq!(held, [without_id, other].into());
+    assert_eq!(held, [without_id, other]);
 }
 
 #[tokio::test]

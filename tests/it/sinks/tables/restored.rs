@@ -1,6 +1,6 @@
 //! Tables are restored from a backup or dropped, while the daemon runs or is stopped.
 
-use simulator::Options;
+use simulator::{EventSpec, Kind, Options};
 
 use super::failures::lane;
 use super::{tables, until};
@@ -33,6 +33,33 @@ async fn restored_tables_get_the_lost_events_again_each_once() {
         daemon.stop().await;
         tables.assert_each_once(&deliverable(&simulator, 0), 8);
     }
+}
+
+#[tokio::test]
+async fn an_event_written_after_later_events_of_a_crashed_run_is_delivered_again_to_restored_tables() {
+    let Some((simulator, setup, tables)) = tables(Options::default()).await else { return };
+    let (proved, late) = (EventSpec::Honest(Kind::WatcherEvent), EventSpec::Late(Kind::WatcherEvent));
+    let publish = |specs: &[EventSpec]| specs.iter().for_each(|spec| _ = simulator.publish_one(0, *spec));
+    let run = async |rows| {
+        let mut daemon = setup.start();
+        tables.until(&mut daemon, rows).await;
+        daemon.stop().await;
+    };
+    publish(&[proved]);
+    run(1).await;
+    setup.back_up_state();
+    publish(&[late, proved, proved]);
+    run(3).await;
+    // The older state is the one that a crash before the commit leaves.
+    setup.restore_state();
+    simulator.prove(0, 2);
+    run(4).await;
+    publish(&[proved]);
+    run(5).await;
+    restore(&tables, 4).await;
+    tables.change("delete from events where event_offset = 2;").await;
+    run(5).await;
+    tables.assert_each_once(&deliverable(&simulator, 0), 5);
 }
 
 #[tokio::test]

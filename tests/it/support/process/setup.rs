@@ -121,6 +121,22 @@ impl Setup {
         self.directory.path().join(name)
     }
 
+    /// Makes a backup of the state. The daemon must be stopped.
+    pub(crate) fn back_up_state(&self) {
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .args([self.path("state"), self.path("state.backup")])
+            .status()
+            .unwrap();
+        assert!(copied.success());
+    }
+
+    /// Replaces the state with the backup. The daemon must be stopped.
+    pub(crate) fn restore_state(&self) {
+        std::fs::remove_dir_all(self.path("state")).unwrap();
+        std::fs::rename(self.path("state.backup"), self.path("state")).unwrap();
+    }
+
     /// Writes the configuration file.
     pub(crate) fn write(&self) -> PathBuf {
         self.write_keys(&self.keys)

@@ -18,7 +18,7 @@ fn found(held: &[i64], recorded: &Recorded, format: Format) -> (i64, Vec<i64>) {
     let Resumed { position, lost, .. } =
         Fixture::holding(&lines(&held)).open().snapshot().unwrap().compare(recorded).unwrap();
     let Position::At(Some(position)) = position else { panic!("{position:?}") };
-    (position.get(), offsets(&lost).into_iter().map(Offset::get).collect())
+    (position.get(), lost.iter().map(|key| key.offset.get()).collect())
 }
 
 #[test]
