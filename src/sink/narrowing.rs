@@ -11,7 +11,8 @@
 //! 3. If the target accepts any other content, the refusal is the event's fault. If it refuses all of it, the refusal is the
 //!    target's fault: the lane waits until an operator acts, and no event becomes a dead letter.
 //!
-//! A refusal that is known to concern the target, such as a full disk, a lock or a missing answer, is not narrowed.
+//! A refusal that is known to concern the target, such as a full disk, a lock or a missing answer, is not narrowed. Nothing
+//! can be offered to a webhook without effect: the lane of a webhook offers it the next event instead.
 
 use std::ops::Range;
 
@@ -23,7 +24,7 @@ pub(crate) const OTHERS: usize = 3;
 /// What the target did with other content than a refused event. The variants are in order of their weight: one accepted
 /// content is enough, because a refused content may have a fault of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum OtherContent {
+pub enum OtherContent {
     /// No other content was offered. The kind of the refusal decides.
     Untried,
     /// The target has refused all other content.
@@ -41,7 +42,7 @@ impl OtherContent {
 impl SinkError {
     /// The error of an event that was refused alone, when it is known what the target did with other content.
     #[must_use]
-    pub(crate) fn judged(self, other: OtherContent) -> Self {
+    pub fn judged(self, other: OtherContent) -> Self {
         let message = match self {
             Self::Refused { ref message, .. } | Self::Unavailable { ref message, fault: Fault::Operator } => message,
             error => return error,

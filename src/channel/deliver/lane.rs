@@ -33,7 +33,7 @@ use crate::run::context::RunContext;
 use crate::status::deliveries::LateDelivery;
 use crate::status::reporter;
 use crate::status::watchers::watcher_of;
-use ledger::{Change, Confirmed, Cursor, DeadLetterFacts};
+use ledger::{Change, Confirmed, Cursor};
 use net::Chain;
 use net::retry::Retry;
 use proof::event::{EventKey, EventType, Offset};
@@ -41,9 +41,12 @@ use record::Message;
 use sink::{Delivery, LaneRef, SinkError, Undelivered};
 use telemetry::trace::{ChildSpan, Trace, TraceId};
 
+mod give_up;
 mod lost;
 mod position;
 mod refusal;
+
+use give_up::RefusedEvents;
 
 pub(crate) struct Lane {
     shared: Arc<RunContext>,
@@ -59,8 +62,7 @@ pub(crate) struct Lane {
     /// Whether the lane has fallen behind, and reads for itself.
     reads: bool,
     retry: Retry,
-    /// The event that the sink last refused.
-    last_refused: Option<DeadLetterFacts>,
+    refused_events: RefusedEvents,
     /// The events above the cursor that the sink already has, except those that it received after higher ones. The lane offers all
     /// these events again, and the sink skips them.
     held: BTreeSet<EventKey>,
@@ -95,7 +97,7 @@ impl Lane {
         let lane = Self {
             identity: LaneRef { channel: shared.channel.identity.clone(), sink: settings.name.clone() },
             retry: shared.channel.parts.machine.retry(settings.retry),
-            last_refused: None,
+            refused_events: RefusedEvents::default(),
             shared,
             settings,
             through,
@@ -189,14 +191,11 @@ impl Lane {
                 self.retry.reset();
             }
             waiting.retain(|message| !beyond.contains(&message.event_key()));
-            if let Some(letter) = waiting.first().and_then(|first| self.dead_letter(first, &error)) {
-                let given_up = waiting.remove(0).offset();
-                let through = if waiting.is_empty() { batch.through } else { given_up };
-                self.record(batch, through, Some(letter)).await?;
-                if waiting.is_empty() {
-                    self.delivery = ChildSpan::default();
-                    return Ok(());
-                }
+            let refusal = (error, !beyond.is_empty());
+            let Some(error) = self.judge(batch, &mut waiting, refusal, stop).await? else { continue };
+            if waiting.is_empty() {
+                self.delivery = ChildSpan::default();
+                return Ok(());
             }
             self.refused(error, stop).await?;
         }
@@ -234,7 +233,7 @@ impl Lane {
         while self.is_owed(&key)
             && let Err(Undelivered { error, .. }) = self.offer(&message, through).await
         {
-            if let Some(letter) = self.dead_letter(&message[0], &error) {
+            if let Some(letter) = self.late_dead_letter(&message[0], &error) {
                 self.delivery = ChildSpan::default();
                 let given_up = Change::GiveUp { sink: self.identity.sink.clone(), letter };
                 return Ok(self.settle(key, vec![given_up]).await?);
@@ -326,6 +325,9 @@ impl Lane {
         };
         let (metrics, taken) = (&self.shared.channel.metrics, first + beyond.len());
         metrics.offered(&self.settings.name, took, taken, error);
+        if taken > 0 {
+            self.refused_events.accepted();
+        }
         let beyond = messages[first..].iter().filter(|message| beyond.contains(&message.event_key()));
         let taken_ones = messages[..first].iter().chain(beyond);
         let times = taken_ones.clone().map(|message| message.record().time);

@@ -27,7 +27,7 @@ pub(super) enum RefusalScope {
     Time,
     /// The request, for example its URL or our credentials: every similar request is refused.
     Request,
-    /// The posted content, perhaps a single event. The endpoint may accept the other events.
+    /// Perhaps the posted content, or a single event in the content. The endpoint may accept the other events.
     Content,
     /// The size of the posted body: the endpoint may accept a smaller body.
     Size,
@@ -49,20 +49,27 @@ pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Req
     let about = match status {
         _ if retry_after.is_some() => RefusalScope::Endpoint,
         StatusCode::TOO_MANY_REQUESTS => RefusalScope::Endpoint,
+        // A proxy also sends these statuses if the endpoint needs too long for a batch.
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => RefusalScope::Time,
         StatusCode::PAYLOAD_TOO_LARGE => RefusalScope::Size,
-        StatusCode::BAD_REQUEST
-        | StatusCode::CONFLICT
-        | StatusCode::UNSUPPORTED_MEDIA_TYPE
-        | StatusCode::UNPROCESSABLE_ENTITY => RefusalScope::Content,
+        // A firewall, a router or a handler may answer one event with any of these statuses, and accept the others.
+        StatusCode::INTERNAL_SERVER_ERROR => RefusalScope::Content,
+        _ if status.is_client_error() && status != StatusCode::TOO_EARLY => RefusalScope::Content,
         _ => RefusalScope::Request,
     };
-    // After these statuses, a later request may succeed without an operator. The other 4xx statuses are caused by the event
-    // or the configuration.
-    let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    let fault = match about {
-        _ if status.is_server_error() || temporary.contains(&status) => Fault::Target,
-        RefusalScope::Content | RefusalScope::Size => Fault::Event,
-        RefusalScope::Endpoint | RefusalScope::Time | RefusalScope::Request => Fault::Operator,
+    let fault = match status {
+        // By definition, the content of the request is the cause.
+        StatusCode::CONFLICT | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY
+            if retry_after.is_none() =>
+        {
+            Fault::Event
+        }
+        // After these statuses, a later request may succeed without an operator.
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => Fault::Target,
+        _ if status.is_server_error() => Fault::Target,
+        // The event or the configuration. The lane finds out which before an event becomes a dead letter. For example, nginx
+        // answers 400 if a client certificate is missing, and an endpoint may answer 415 to every compressed body.
+        _ => Fault::Operator,
     };
     let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
     let message = format!("answered {}{redirection}{hint}", status.as_u16());

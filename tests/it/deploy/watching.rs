@@ -39,7 +39,7 @@ async fn prometheus_answers_every_query_of_dashboard_and_rules() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     let (blocked, given_up) = (Receiver::start().await, Receiver::start().await);
     blocked.always(Some(Reply::Refuse(404, None)));
-    given_up.always(Some(Reply::Refuse(503, None)));
+    given_up.always(Some(Reply::Refuse(422, None)));
     let setup = Setup::reading(&simulator)
         .with_webhook("blocked", &blocked)
         .with_webhook("given_up", &given_up)

@@ -11,6 +11,7 @@ use crate::support::{Daemon, Delivered, LONGEST_WAIT, Receiver, Reply, Setup, de
 
 mod batches;
 mod compression;
+mod fault;
 mod pace;
 mod reach;
 mod stale;

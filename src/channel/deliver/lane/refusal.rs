@@ -1,4 +1,4 @@
-//! Handles a sink that refuses events: the waits of the lane, the reports of the refusals, and the dead letters.
+//! Handles a sink that refuses events: the waits of the lane, and the reports of the refusals.
 
 use std::time::Duration;
 
@@ -11,10 +11,7 @@ use crate::deliver::lane::{Halt, Lane};
 use crate::error::ChannelError;
 use crate::status::Pauses;
 use crate::status::reporter::{PauseOnBoard, report_refusal};
-use ledger::{DEAD_LETTERS, DeadLetter, DeadLetterFacts};
 use net::Chain;
-use proof::event::EventKey;
-use record::Message;
 use sink::SinkError;
 use telemetry::trace::TraceId;
 
@@ -66,20 +63,6 @@ impl Lane {
         if is_active && !is_lost { Ok(()) } else { Err(Halt::Stopped) }
     }
 
-    /// Returns the dead letter of an event if the event was refused for too long. Returns `None` while the dead letters are
-    /// full.
-    pub(super) fn dead_letter(&mut self, event: &Message, error: &SinkError) -> Option<DeadLetter> {
-        let now = self.shared.channel.parts.machine.now();
-        let letter = given_up(&mut self.last_refused, self.settings.gives_up_after, event, error, now)?;
-        if self.shared.look(|ledger| ledger.dead_letter_room().is_full(DEAD_LETTERS)) {
-            return None;
-        }
-        let (channel, sink, facts) = (&self.identity.channel.name, &self.identity.sink, &letter.facts);
-        self.shared.channel.metrics.gave_up(sink);
-        error!(%channel, %sink, trace_id = self.trace_id(), offset = facts.offset.get(), attempts = facts.attempts, reason = facts.reason, "the sink refused the event for too long: the event is a dead letter now, see `channeld dead-letters list`");
-        Some(letter)
-    }
-
     fn log_refusal(&self, error: &SinkError, wait: Duration) {
         let (channel, sink, attempt) = (&self.identity.channel.name, &self.settings.name, self.retry.attempt());
         let trace_id = self.trace_id();
@@ -103,61 +86,5 @@ impl Lane {
             self.retry.reset();
             self.shared.channel.handle.board().lane(&self.settings.name).status.error = None;
         }
-    }
-}
-
-/// Counts a refusal at `now`, in Unix seconds. Returns the dead letter if the event was refused for at least `limit`. Returns
-/// `None` for an error other than a refusal, because such an error would affect every event.
-fn given_up(
-    last: &mut Option<DeadLetterFacts>,
-    limit: Option<Duration>,
-    event: &Message,
-    error: &SinkError,
-    now: i64,
-) -> Option<DeadLetter> {
-    let (SinkError::Refused { .. }, limit) = (error, limit?) else { return None };
-    let (key, received) = (event.event_key(), event.record().received);
-    let EventKey { offset, id: event_id } = key;
-    let earlier = last.as_ref().filter(|refused| refused.event_key() == key);
-    let (since, attempts) = earlier.map_or((now, 0), |refused| (refused.since, refused.attempts));
-    let (reason, attempts) = (Chain(error).to_string(), attempts.saturating_add(1));
-    let facts = last.insert(DeadLetterFacts { offset, event_id, reason, attempts, since, at: now, received, bytes: 0 });
-    let waited = Duration::from_secs(u64::try_from(now - since).unwrap_or(0));
-    (waited >= limit).then(|| DeadLetter { facts: facts.clone(), json: event.record().event() })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use record::Shape;
-    use record::testing::notice;
-    use sink::Fault;
-
-    fn refusal() -> SinkError {
-        SinkError::Refused { message: "answered 503".to_owned(), retry_after: None, fault: Fault::Target }
-    }
-
-    #[test]
-    fn an_event_becomes_a_dead_letter_only_after_give_up_after() {
-        let event = Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default());
-        let mut last = None;
-        let mut give_up = |now| given_up(&mut last, Some(Duration::from_secs(60)), &event, &refusal(), now);
-        for now in [1_000, 1_030, 1_059, 900] {
-            assert_eq!(give_up(now), None, "{now}");
-        }
-        let letter = give_up(1_060).unwrap();
-        assert_eq!(letter.json, event.record().event());
-        let DeadLetterFacts { reason, attempts, since, at, .. } = letter.facts;
-        assert_eq!((&*reason, attempts, since, at), ("answered 503", 5, 1_000, 1_060));
-    }
-
-    #[test]
-    fn without_a_limit_or_on_a_system_failure_there_are_no_dead_letters() {
-        let event = Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default());
-        let io = || SinkError::io("writing", std::io::ErrorKind::StorageFull.into());
-        assert_eq!(given_up(&mut None, None, &event, &refusal(), i64::MAX), None);
-        assert_eq!(given_up(&mut None, Some(Duration::ZERO), &event, &io(), i64::MAX), None);
     }
 }

@@ -103,3 +103,32 @@ async fn a_batch_without_an_answer_in_time_becomes_smaller_until_one_succeeds() 
     // Two batches without an answer, then quarters that are answered in time, then halves.
     assert_eq!(sizes, [8, 4, 2, 2, 2, 2, 4, 4]);
 }
+
+#[tokio::test]
+async fn a_batch_is_halved_if_one_of_its_events_may_be_the_cause_of_the_refusal() {
+    for status in [400, 401, 403, 404, 405, 406, 409, 415, 422, 451, 500] {
+        let server = Server::answering([]).await;
+        server.refuse(|body| String::from_utf8_lossy(body).contains(r#""offset":6,"#), Reply::Status(status, &[]));
+        let batch = records(&channel(1), 1..9);
+        let refused = deliver(&batching(&server, 8, usize::MAX), &channel(1), &batch).await.unwrap_err();
+        assert_eq!(refused.delivered, 5, "{status}: the events before the refused one have arrived");
+    }
+    for status in [302, 429, 501, 502, 503] {
+        let server = Server::answering([Reply::Status(status, &[])]).await;
+        let batch = records(&channel(1), 1..9);
+        deliver(&batching(&server, 8, usize::MAX), &channel(1), &batch).await.unwrap_err();
+        assert_eq!(server.requests().len(), 1, "{status}: the endpoint refuses every request");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_for_which_a_proxy_reports_a_timeout_becomes_smaller() {
+    for status in [408, 504] {
+        let server = Server::answering([Reply::Status(status, &[])]).await;
+        let (webhook, batch) = (batching(&server, 8, usize::MAX), records(&channel(1), 1..9));
+        deliver(&webhook, &channel(1), &batch).await.unwrap_err();
+        deliver(&webhook, &channel(1), &batch).await.unwrap();
+        let events = |body: &Bytes| serde_json::from_slice::<Vec<serde_json::Value>>(body).unwrap().len();
+        assert_eq!(server.bodies().iter().map(events).collect::<Vec<_>>(), [8, 4, 4], "{status}");
+    }
+}
