@@ -156,10 +156,10 @@ impl Machine for TestMachine {
 }
 
 /// A channel and its handle.
-fn channel(events: i64, receives: Receives) -> (Arc<Channel>, Arc<Handle>) {
+pub(crate) fn channel(events: i64, sink: Arc<dyn Sink>) -> (Arc<Channel>, Arc<Handle>) {
     let handle = Arc::<Handle>::default();
     let source = TestSource::of(events, &handle);
-    (channel_from(&Arc::new(source), Arc::new(receives)), handle)
+    (channel_from(&Arc::new(source), sink), handle)
 }
 
 /// The settings of these tests.
@@ -206,7 +206,7 @@ fn status(handle: &Handle) -> ChannelStatus {
 #[tokio::test(start_paused = true)]
 async fn the_newest_offset_is_known_although_no_page_shows_it() {
     for receives in [Receives::Everything, Receives::Nothing] {
-        let (channel, handle) = channel(3000, receives);
+        let (channel, handle) = channel(3000, Arc::new(receives));
         let start = Start::Offset(Offset::new(1).unwrap());
         channel.plan.send_modify(|plan| Arc::make_mut(&mut plan.settings).start = start);
         run_for(&channel, Duration::from_secs(30), &CancellationToken::new()).await;
@@ -216,7 +216,7 @@ async fn the_newest_offset_is_known_although_no_page_shows_it() {
 }
 
 /// Runs a channel for some time, and then drops it. The channel must not end before.
-async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToken) {
+pub(crate) async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = sleep(time) => {}
         ended = channel.run(stop) => panic!("the channel ended: {ended:?}"),
@@ -232,17 +232,22 @@ async fn a_channel_without_events_sends_one_request_per_wait() {
     assert!(source.handle.board().newest_at_start.get().is_some(), "the newest event was requested");
 }
 
+/// Claims a channel, which does not run yet.
+pub(crate) async fn begun(channel: &Arc<Channel>) -> (Arc<RunContext>, Plan, CancellationToken) {
+    let SharedParts { ledgers, recent, .. } = &channel.parts;
+    let claimed = ledgers.claim(channel.identity.id, recent.proofs_each()).await.unwrap().unwrap();
+    let owned = channel.handle.own(&channel.identity, claimed, recent);
+    let plan = channel.plan.borrow().clone();
+    (Arc::new(RunContext::new(channel, &owned, &plan)), plan, CancellationToken::new())
+}
+
 /// The largest size of the futures that an idle channel with one lane always keeps, in bytes.
 const IDLE: usize = 8 << 10;
 
 #[tokio::test]
 async fn the_futures_of_an_idle_channel_are_small() {
     let channel = channel_from(&Arc::new(TestSource::of(0, &Arc::default())), Arc::new(Receives::Everything));
-    let SharedParts { ledgers, recent, .. } = &channel.parts;
-    let claimed = ledgers.claim(channel.identity.id, recent.proofs_each()).await.unwrap().unwrap();
-    let owned = channel.handle.own(&channel.identity, claimed, recent);
-    let (plan, stop) = (channel.plan.borrow().clone(), CancellationToken::new());
-    let shared = Arc::new(RunContext::new(&channel, &owned, &plan));
+    let (shared, plan, stop) = begun(&channel).await;
     let reading = size_of_val(&read(&shared, &stop));
     let (lane, upcoming) = Lane::new(shared.clone(), plan.lanes[0].clone(), Cursor::default());
     let delivering = size_of_val(&lane.run(upcoming, stop.clone()));

@@ -137,3 +137,101 @@ impl Lane {
         [Change::Asked(self.shared.asked())].into_iter().chain(lost.iter().map(owe)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::run::tests::{begun, channel, run_for};
+    use proof::event::EventId;
+    use sink::{Delivery, Sink, SinkError, Undelivered};
+    use uuid::Uuid;
+
+    /// A sink that is restored after its first delivery, and then lacks this event.
+    #[derive(Debug)]
+    struct RestoredSink {
+        lost: EventKey,
+        offers: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Sink for RestoredSink {
+        async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+            let lost = if self.offers.load(Relaxed) > 1 { BTreeSet::from([self.lost]) } else { BTreeSet::new() };
+            Ok(Resumed { position: Position::At(recorded.through), held: Vec::new(), lost })
+        }
+
+        async fn deliver(&self, _: &Delivery<'_>) -> Result<(), Undelivered> {
+            match self.offers.fetch_add(1, Relaxed) {
+                1 => Err(Undelivered::after(0, SinkError::Displaced("it was restored".to_owned()))),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    fn key(offset: i64, id: Option<u128>) -> EventKey {
+        EventKey { offset: Offset::new(offset).unwrap(), id: id.map(|id| EventId(Uuid::from_u128(id))) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restored_sink_that_lost_an_event_without_an_id_is_blocked() {
+        for (id, offers) in [(None, 2), (Some(1), 3)] {
+            let sink = Arc::new(RestoredSink { lost: key(1, id), offers: AtomicUsize::default() });
+            let (channel, handle) = channel(20, sink.clone());
+            run_for(&channel, Duration::from_secs(600), &CancellationToken::new()).await;
+            assert!(sink.offers.load(Relaxed) >= offers, "{id:?}");
+            let gone = handle.pauses().gone.get("sink").cloned();
+            if id.is_some() {
+                assert!(gone.is_none(), "{gone:?}");
+                continue;
+            }
+            let Problem { kind, message, needs_attention, .. } = gone.unwrap();
+            assert!(kind == Problem::POSITION_MISSING && needs_attention, "{kind}");
+            assert!(message.starts_with("the sink has lost the event at offset 1, which has no id"), "{message}");
+            assert_eq!(sink.offers.load(Relaxed), offers, "nothing is delivered before an operator decides");
+        }
+    }
+
+    #[tokio::test]
+    async fn forgotten_late_deliveries_are_unknown_to_a_sink_that_was_restored() {
+        let sink = RestoredSink { lost: key(1, Some(1)), offers: AtomicUsize::default() };
+        let (channel, _) = channel(0, Arc::new(sink));
+        let (shared, plan, _) = begun(&channel).await;
+        let at = |offset| Offset::new(offset).unwrap();
+        let late = |number: usize| {
+            let (event, after) = (key(1, Some(1)), Some(at(10 + i64::try_from(number).unwrap())));
+            Change::NoteLateDelivery { sink: "sink".into(), delivery: LateDelivery { event, after } }
+        };
+        shared.commit((0..=LATE_DELIVERIES).map(late).collect()).await.unwrap();
+        let (lane, _) = Lane::new(shared.clone(), plan.lanes[0].clone(), Cursor::default());
+        // The first of the late deliveries is forgotten, and the second one was made at offset 11.
+        for (position, lost, is_unknown) in [
+            (10, None, true),
+            (11, None, true),
+            (12, None, false),
+            (2_000, None, false),
+            (2_000, Some(1), false),
+            (10, Some(1), true),
+        ] {
+            let confirmed = Some(sink::Confirmed { position: Some(at(1_500)), last: None });
+            let recorded = Recorded {
+                lane: lane.identity.clone(),
+                epoch: 1,
+                through: Some(at(1_500)),
+                pending: BTreeSet::new(),
+                confirmed,
+                late: lane.late_deliveries(),
+            };
+            let lost = lost.map(|id| key(1, Some(id))).into_iter().collect();
+            let resumed = Resumed { position: Position::At(Some(at(position))), held: Vec::new(), lost };
+            let unknown = lane.unknown(&recorded, &resumed);
+            assert_eq!(unknown.is_some(), is_unknown, "{position}: {unknown:?}");
+            assert!(unknown.is_none_or(|why| why.contains("more than 1000 events below that offset")), "{position}");
+        }
+    }
+}
