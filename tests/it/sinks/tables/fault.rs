@@ -121,7 +121,12 @@ async fn an_event_that_a_trigger_refuses_becomes_a_dead_letter_wherever_it_is() 
 }
 
 /// Changes of an operator that make the PostgreSQL table refuse every event, and what makes it accept them again.
-const REFUSE_ALL: [(&str, &str); 3] = [
+const REFUSE_ALL: [(&str, &str); 4] = [
+    (
+        "create table parts (like events including defaults including identity) partition by list (channel_id); drop table events; \
+         alter table parts rename to events",
+        "create table parts_of_all partition of events default",
+    ),
     (
         "alter table events add constraint closed check (event_offset < 0) not valid",
         "alter table events drop constraint closed",
