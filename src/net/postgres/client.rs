@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::{CertificateError, Error as TlsError};
@@ -77,9 +78,11 @@ pub type OnNotification = Arc<dyn Fn() + Send + Sync>;
 /// Opens connections to one database.
 pub struct Connector {
     config: tokio_postgres::Config,
-    /// One configuration for each host before the last, in their order.
-    first_hosts: Vec<tokio_postgres::Config>,
-    last_host: tokio_postgres::Config,
+    /// One configuration for each host, in their order.
+    hosts: Vec<tokio_postgres::Config>,
+    /// The index of the host that the next attempt tries first. If a caller dropped the last attempt, this is the host after
+    /// the silent one. Otherwise a caller with a short time limit would never reach it.
+    begins_at: AtomicUsize,
     tls: MakeRustlsConnect,
 }
 
@@ -102,9 +105,8 @@ impl Connector {
         }
         let is_used = config.get_ssl_mode() != SslMode::Disable;
         let tls = http::tls(server.authorities.as_ref(), server.identity.as_ref(), is_used, Arc::default())?;
-        let mut first_hosts = one_by_one(&config);
-        let last_host = first_hosts.pop().unwrap_or_else(|| config.clone());
-        Ok(Self { config, first_hosts, last_host, tls: MakeRustlsConnect::new(tls) })
+        let (hosts, begins_at) = (one_by_one(&config), AtomicUsize::default());
+        Ok(Self { config, hosts, begins_at, tls: MakeRustlsConnect::new(tls) })
     }
 
     /// Opens a new connection to the first host that accepts it. Each host has [`ANSWER_TIMEOUT`].
@@ -120,13 +122,24 @@ impl Connector {
     /// # Errors
     /// The same as those of [`connect`](Self::connect).
     pub async fn connect_notified(&self, notified: &OnNotification) -> Result<OpenConnection, DatabaseError> {
-        for host in &self.first_hosts {
-            match Box::pin(self.connect_to(host, notified)).await {
-                Ok(open) => return Ok(open),
-                Err(error) => debug!(error = %Chain(&error), "a database host cannot be used: trying the next one"),
+        let (count, mut at) = (self.hosts.len(), self.begins_at.load(Ordering::Relaxed));
+        let mut left = count;
+        loop {
+            let next = (at + 1) % count;
+            self.begins_at.store(next, Ordering::Relaxed);
+            let connected = Box::pin(self.connect_to(&self.hosts[at], notified)).await;
+            left -= 1;
+            match connected {
+                Err(error) if left > 0 => {
+                    debug!(error = %Chain(&error), "a database host cannot be used: trying the next one");
+                }
+                connected => {
+                    self.begins_at.store(0, Ordering::Relaxed);
+                    return connected;
+                }
             }
+            at = next;
         }
-        Box::pin(self.connect_to(&self.last_host, notified)).await
     }
 
     async fn connect_to(

@@ -274,3 +274,29 @@ async fn a_delayed_change_of_the_tables_is_tried_again_and_leaves_no_waiting_sta
     daemon.stop().await;
     tables.assert_each_once(&deliverable(&simulator, 0), 20);
 }
+
+#[tokio::test]
+async fn a_silent_first_host_hides_the_second_one_neither_from_the_state_nor_from_a_sink() {
+    let (Some(of_state), Some(of_sink)) = (Database::new().await, Database::new().await) else { return };
+    let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
+    let relay = Relay::before(of_state.server.socket()).await;
+    // The system accepts connections to this listener, and nothing ever answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let first = format!("@{},", silent.local_addr().unwrap());
+    let url = |database: &Database| database.url_by(relay.address()).replacen('@', &first, 1);
+    let sharing = Setup::reading(&simulator)
+        .sharing(&of_state, "only")
+        .with("state.url", url(&of_state))
+        .with("sinks.file.per_instance", true);
+    let writing = Setup::reading(&simulator)
+        .with("sinks.warehouse.type", "postgres")
+        .with("sinks.warehouse.url", url(&of_sink))
+        .with("channels.c0.sinks", vec!["warehouse"]);
+    let (mut sharing_daemon, mut writing_daemon) = (sharing.start(), writing.start());
+    sharing_daemon.until("the events arrive", |_| sharing.lines() == 5).await;
+    let is_recorded = |daemon: &Daemon| daemon.log().lines("batch recorded").iter().any(|line| line["offset"] == 5);
+    writing_daemon.until("the events arrive", is_recorded).await;
+    assert_eq!(of_sink.number("select count(*) from events").await, 5);
+    sharing_daemon.stop().await;
+    writing_daemon.stop().await;
+}
