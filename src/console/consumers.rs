@@ -1,11 +1,16 @@
 //! The page about the consumers of the feed: the cursor of each consumer in each of its channels, and how far it is behind.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
+use tokio::time::timeout;
 
 use super::daemon_connection::DaemonConnection;
 use super::page::{PageRequest, advice, form, table, time};
+use super::palette::consumer_anchor;
 use super::text::{text, whole};
 use channel::{grouped, span};
 use operator::Refusal;
@@ -27,6 +32,9 @@ enum Unlisted {
 
 /// The largest number of rows. Rows that need attention come first.
 const LISTED: usize = 500;
+
+/// How long the command palette waits for the consumers.
+const NAMES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The configuration of a small feed.
 const EXAMPLE: &str = r#"[feed]
@@ -54,6 +62,13 @@ async fn list(daemon: &DaemonConnection) -> Result<Vec<FeedConsumer>, Unlisted> 
         Err(Refusal::NotFound(_)) => Err(Unlisted::NoFeed),
         Err(refusal) => Err(Unlisted::Failed(refusal.to_string())),
     }
+}
+
+/// The names of the consumers. Empty without a feed, or if the daemon does not answer soon.
+pub(super) async fn names(daemon: &DaemonConnection) -> Vec<String> {
+    let listed = timeout(NAMES_TIMEOUT, list(daemon)).await;
+    let names: BTreeSet<_> = listed.into_iter().flatten().flatten().map(|entry| entry.consumer).collect();
+    names.into_iter().collect()
 }
 
 async fn current(request: &PageRequest) -> Markup {
@@ -136,11 +151,14 @@ fn consumers(entries: &[FeedConsumer], read_only: bool, now: Timestamp) -> Marku
     }
     let mut sorted: Vec<_> = entries.iter().collect();
     sorted.sort_by_key(|entry| !entry.gone);
+    let mut seen = BTreeSet::new();
     let rows = sorted.into_iter().take(LISTED).map(|entry| {
         let state = entry.state();
+        // A consumer has a row for each of its channels.
+        let is_first = seen.insert(&entry.consumer);
         let waiting = entry.waiting_since.map(|_| span(entry.age_seconds(now)));
         vec![
-            text(&entry.consumer),
+            html! { span id=[is_first.then(|| consumer_anchor(&entry.consumer))] { (text(&entry.consumer)) } },
             text(&entry.channel),
             html! { span.pill.(class(state)) { (<&str>::from(state)) } },
             html! { (entry.through) },

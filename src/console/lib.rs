@@ -7,6 +7,7 @@
 //!              ├───────► overview              the daemon's status, from its control socket
 //!              ├───────► undelivered           quarantine and dead letters
 //!              ├───────► consumers             the consumers of the feed, and their cursors
+//!              ├───────► palette               pages, channels, sinks and consumers to jump to
 //!              └───────► change                the changes that an operator can request
 //!                           └──► daemon_connection    all requests to the daemon
 //! ```
@@ -55,6 +56,7 @@ mod event_page;
 mod events;
 mod overview;
 mod page;
+mod palette;
 mod state;
 #[cfg_attr(
     not(all(feature = "postgres", feature = "sqlite")),
@@ -217,6 +219,7 @@ fn router(state: Arc<State>) -> Router {
         .route("/do/{what}", get(change::confirm).post(change::carry_out))
         .route("/invite", get(guard::invite_page).post(guard::invite))
         .route("/concepts", get(page::concepts))
+        .route("/destinations", get(palette::destinations))
         .fallback(page::nowhere)
         .layer(from_fn_with_state(state.clone(), guard::admit))
         .merge(assets())
@@ -230,7 +233,19 @@ fn assets() -> Router<Arc<State>> {
     let serve =
         |kind: &'static str, text: &'static str| get(move || async move { ([(header::CONTENT_TYPE, kind)], text) });
     Router::new()
-        .route("/console.css", serve("text/css; charset=utf-8", include_str!("assets/console.css")))
-        .route("/console.js", serve("text/javascript; charset=utf-8", include_str!("assets/console.js")))
+        .route(
+            "/console.css",
+            serve(
+                "text/css; charset=utf-8",
+                concat!(include_str!("assets/console.css"), include_str!("assets/palette.css")),
+            ),
+        )
+        .route(
+            "/console.js",
+            serve(
+                "text/javascript; charset=utf-8",
+                concat!(include_str!("assets/console.js"), include_str!("assets/palette.js")),
+            ),
+        )
         .route("/icon.svg", serve("image/svg+xml", include_str!("assets/icon.svg")))
 }

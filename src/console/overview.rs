@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::page::{PageRequest, advice, ago, events, form, signer, table, time};
+use super::palette::{channel_anchor, sink_anchor};
 use super::state::State;
 use super::text::{or_dash, text, whole};
 use channel::{Activity, ChannelStatus, Level, Problem, Sample, counted, grouped, span};
@@ -162,7 +163,7 @@ pub(crate) fn channel(
     }
     let lanes = known.lanes.iter().map(|lane| {
         vec![
-            text(&lane.sink),
+            html! { span id=(sink_anchor(name, &lane.sink)) { (text(&lane.sink)) } },
             html! { span.pill.(class(lane.condition.level())) { (lane.condition.name_of_sink()) } },
             html! { (offset(lane.cursor)) },
             html! { (lane.lag_events.map_or_else(|| "–".to_owned(), grouped)) },
@@ -173,7 +174,7 @@ pub(crate) fn channel(
         ]
     });
     html! {
-        article.channel {
+        article.channel id=(channel_anchor(name)) {
             header {
                 h3 { (text(name)) " " span.pill.(class(known.condition.level())) { (known.condition.name()) } }
                 @if !read_only && known.activity.is_here() { (pause(name, None, known.paused)) }

@@ -19,6 +19,14 @@ mod values;
 
 pub(super) use values::{ago, copied, copy_button, events, network_name, search_field, signer, time};
 
+/// The tabs of the navigation: the address, the name, and the rest of the name, which a phone does not show.
+pub(super) const TABS: [(&str, &str, &str); 4] = [
+    ("/", "Events", ""),
+    ("/daemon", "Daemon", ""),
+    ("/held", "Quarantine", " and dead letters"),
+    ("/consumers", "Consumers", ""),
+];
+
 /// The width of a runbook text, in columns.
 const WIDTH: usize = 88;
 
@@ -94,15 +102,6 @@ impl PageRequest {
             Some(false) => html! { a.state.bad href="/daemon" { span.dot {} "not ready" } },
             None => html! { a.state.away href="/daemon" { span.dot {} "daemon unreachable" } },
         };
-        // A phone shows only the name, without the rest.
-        let tab = |href: &str, name: &str, rest: &str, count: u64| {
-            html! {
-                a href=(href) aria-current=[(here == href).then_some("page")] {
-                    (name) @if !rest.is_empty() { span.rest { (rest) } }
-                    @if count > 0 { " " span.count { (count) } }
-                }
-            }
-        };
         document(
             title,
             &html! {},
@@ -115,11 +114,15 @@ impl PageRequest {
                         path.tick d="M12 15.800l3 3 5.200-5.800" {}
                     } span { "channeld" } }
                     nav aria-label="Pages" {
-                        (tab("/", "Events", "", 0))
-                        (tab("/daemon", "Daemon", "", 0))
-                        (tab("/held", "Quarantine", " and dead letters", undelivered))
-                        (tab("/consumers", "Consumers", "", 0))
+                        @for (href, name, rest) in TABS {
+                            a href=(href) aria-current=[(here == href).then_some("page")] {
+                                (name) @if !rest.is_empty() { span.rest { (rest) } }
+                                @if href == "/held" && undelivered > 0 { " " span.count { (undelivered) } }
+                            }
+                        }
                     }
+                    // The script shows this button, and opens the command palette.
+                    button #palette type="button" hidden { "Go to… " kbd { "Ctrl K" } }
                     (state)
                 }
                 main id="main" {

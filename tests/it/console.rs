@@ -11,6 +11,7 @@ mod consumers;
 mod daemon;
 mod events;
 mod million;
+mod palette;
 mod postgres;
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);

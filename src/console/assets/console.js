@@ -111,6 +111,7 @@
         shortcuts.push(["j", "Next row", () => step(1)], ["k", "Previous row", () => step(-1)], ["Enter", "Open the row"]);
     }
     if (arrived) shortcuts.push(["n", "Show new events", () => { if (!arrived.hidden) arrived.querySelector("a").click(); }]);
+    if (document.getElementById("palette")) shortcuts.push(["Ctrl+K", "Go to a page, channel, sink or consumer"]);
     shortcuts.push(["?", "This list", () => showShortcuts()]);
     if (search && location.search === "?search") search.focus();
 

@@ -48,7 +48,7 @@ fn a_row_shows_the_cursor_the_lag_and_the_lease() {
     let leased_until = Some(now() + SignedDuration::from_secs(30));
     let page = shown(vec![FeedConsumer { newest: 4_012, lag: 4_000, leased_until, ..behind() }], false);
     for (column, said) in [
-        ("Consumer", "<bdi>ledger</bdi>"),
+        ("Consumer", "<span id=\"consumer-ledger\"><bdi>ledger</bdi></span>"),
         ("Channel", "<bdi>c0</bdi>"),
         ("Cursor", "12"),
         ("Newest position", "4012"),
@@ -80,7 +80,7 @@ fn the_state_names_the_worst_problem() {
 #[test]
 fn a_deleted_event_is_marked_first_and_has_a_remedy() {
     let page = shown(vec![caught_up(), gone()], false);
-    assert_eq!(cell(&page, "Consumer"), "<bdi>ledger</bdi>");
+    assert_eq!(cell(&page, "Consumer"), "<span id=\"consumer-ledger\"><bdi>ledger</bdi></span>");
     assert!(page.contains("positions 13 to 20 deleted"), "{page}");
     assert!(page.contains("/do/set-cursor?consumer=ledger&amp;channel=c0&amp;cursor=20\""), "{page}");
     assert!(!shown(vec![caught_up()], false).contains("Deleted events"));

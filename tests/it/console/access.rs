@@ -17,9 +17,18 @@ async fn a_one_time_address_admits_one_browser_once() {
     let console = setup.console(&[]).await;
     let path = console.address.strip_prefix(console.base()).unwrap().to_owned();
     let stranger = Visitor::without_cookie(console.base());
-    for page in
-        ["/", "/daemon", "/held", "/consumers", "/event/x/1", "/export", "/new", "/nowhere", "/do/pause?channel=c0"]
-    {
+    for page in [
+        "/",
+        "/daemon",
+        "/held",
+        "/consumers",
+        "/event/x/1",
+        "/export",
+        "/new",
+        "/nowhere",
+        "/destinations",
+        "/do/pause?channel=c0",
+    ] {
         let answer = stranger.get(page).await;
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{page}: {answer:?}");
         assert!(!answer.body.contains("c0"), "{page}: {answer:?}");
