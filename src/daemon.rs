@@ -32,7 +32,7 @@ use telemetry::metrics::Metrics;
 use telemetry::{ALWAYS, Logs};
 
 pub(crate) mod assembly;
-mod background;
+pub(crate) mod background;
 mod catch_up;
 pub(crate) mod membership;
 mod opening;

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::page::{self, Badge, PageRequest};
 use super::tables::{HitCount, MOST_NEW, OpenSource, Page, Sample, Search, Table};
 use super::text::whole;
+use super::watchers::WatcherNames;
 use channel::grouped;
 use operator::Report;
 
@@ -48,9 +49,10 @@ async fn of_table(request: &PageRequest, table: &Table, query: &Query) -> Markup
             .map_err(|error| error.to_string()),
     };
     let report = request.state.daemon.recent_report().await;
+    let watchers = WatcherNames::of(report.as_deref());
     html! {
         (heading(&said(table, &sample, query, page.as_ref().ok()), request, query))
-        (filters(query, &sample, Some(table.search)))
+        (filters(query, &sample, Some(table.search), &watchers))
         @match &page {
             Err(why) => p.notice.bad role="alert" { (whole(why)) },
             Ok(page) => {
@@ -58,7 +60,7 @@ async fn of_table(request: &PageRequest, table: &Table, query: &Query) -> Markup
                 div #list data-mark=[query.below.is_none().then_some(mark)] data-query=(query.without_position()) {
                     @if query.below.is_none() { (histogram(&sample, &query.filter, Timestamp::now())) }
                     @if let Some(report) = &report { (quarantined(report)) }
-                    @if page.rows.is_empty() && !page.is_stopped { (nothing(query, table.search, report.as_deref())) } @else { (rows(&page.rows)) }
+                    @if page.rows.is_empty() && !page.is_stopped { (nothing(query, table.search, report.as_deref())) } @else { (rows(&page.rows, &watchers)) }
                     (below(query, page))
                 }
                 p #arrived.arrived hidden aria-live="polite" { a href=(query.first_page()) { span {} " – show" } }

@@ -65,6 +65,7 @@ mod state;
 mod tables;
 mod text;
 mod undelivered;
+mod watchers;
 
 use access::{Access, guard};
 use daemon_connection::DaemonConnection;

@@ -9,5 +9,5 @@
 
 pub(super) mod discovery;
 pub(super) mod keys;
-pub(super) mod names;
+pub(crate) mod names;
 pub(super) mod progress;

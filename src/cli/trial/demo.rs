@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, ConfigText};
 use crate::daemon::assembly::{Clients, FeedService, Sinks};
+use crate::daemon::background::names;
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{EndReason, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
@@ -157,6 +158,7 @@ async fn in_a_browser(
     let (asks, _) = mpsc::channel(1);
     let discovery = watch::Sender::new(Discovery::default()).subscribe();
     let operations = watch::Sender::new(Arc::new(assembly::operations(config, clients, parts, asks, discovery, None)));
+    let clients = watch::Sender::new(names::counted(clients, &parts.handles));
     let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
     let sources =
         Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };
@@ -175,9 +177,10 @@ async fn in_a_browser(
     tokio::select! {
         served = console::serve(config, None, Some(TABLE), false, announce) => Ok(served?),
         never = socket.serve(sources) => match never {},
-        ((), ()) = async { tokio::join!(operator::note_minutes(operations.subscribe()), liveness.beat()) } => {
-            std::future::pending().await
-        }
+        ((), (), ()) = async {
+            let watchers = names::watchers(clients.subscribe(), operations.subscribe());
+            tokio::join!(operator::note_minutes(operations.subscribe()), liveness.beat(), watchers)
+        } => std::future::pending().await,
     }
 }
 

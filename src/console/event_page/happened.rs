@@ -8,6 +8,7 @@ use maud::{Markup, html};
 
 use crate::page::{Badge, copy_button, network_name, time};
 use crate::text::{long, text};
+use crate::watchers::{WatcherNames, watcher_id};
 use channel::grouped_digits;
 use proof::event::Object;
 
@@ -52,12 +53,14 @@ pub(super) fn show(
     event: Option<&[u8]>,
     verdict: Badge,
     explorers: &BTreeMap<u64, String>,
+    watchers: &WatcherNames,
 ) -> Markup {
+    let watcher = event.and_then(watcher_id).and_then(|id| watcher(&id, watchers));
     let facts = match decoded {
         Some(decoded) => of_content(decoded, explorers),
         None => event.and_then(of_payload),
     };
-    let facts = facts.unwrap_or_default();
+    let facts: Vec<_> = facts.into_iter().flatten().chain(watcher).collect();
     let source = match (decoded, verdict) {
         (Some(_), Badge::Verified) => "signed by the network",
         (Some(_), Badge::Pending) => "not proved yet",
@@ -129,6 +132,12 @@ fn of_payload(event: &[u8]) -> Option<Vec<Fact>> {
     Some(facts.collect())
 }
 
+/// The name of the watcher, if it is known.
+fn watcher(id: &str, watchers: &WatcherNames) -> Option<Fact> {
+    let name = watchers.get(id)?;
+    Some(Fact::shown("Watcher", html! { (text(name)) " " span.sub { "according to the service, not signed" } }, name))
+}
+
 fn network(selector: &str) -> Fact {
     Fact::shown("Network", network_name(selector), "")
 }
@@ -162,6 +171,7 @@ fn grouped(digits: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watchers::tests::names as watchers;
 
     fn names(facts: &[Fact]) -> Vec<&str> {
         facts.iter().map(|fact| &*fact.name).collect()
@@ -176,7 +186,7 @@ mod tests {
         assert_eq!(facts[2].link.as_deref(), Some("https://base.example/address/0xcd"));
         assert_eq!(facts.iter().filter(|fact| fact.link.is_some()).count(), 3);
         assert_eq!(names(&facts), ["amount", "to", "Contract", "Network", "Block", "Transaction", "Service"]);
-        let html = show(Some(decoded), None, Badge::Verified, &BTreeMap::new()).into_string();
+        let html = show(Some(decoded), None, Badge::Verified, &BTreeMap::new(), &watchers(&[])).into_string();
         for said in [
             "9,758,113",
             "data-copy=\"9758113\"",
@@ -188,8 +198,21 @@ mod tests {
             assert!(html.contains(said), "{said}: {html}");
         }
         assert!(
-            show(Some(decoded), None, Badge::Rejected, &BTreeMap::new()).into_string().contains("do not act on it")
+            show(Some(decoded), None, Badge::Rejected, &BTreeMap::new(), &watchers(&[]))
+                .into_string()
+                .contains("do not act on it")
         );
+    }
+
+    #[test]
+    fn the_name_of_the_watcher_is_marked_as_unsigned() {
+        let event = br#"{"payload":{"watcher_id":"w1"}}"#;
+        let shown =
+            |decoded| show(decoded, Some(event), Badge::Verified, &BTreeMap::new(), &watchers(&[("w1", "dvp <1>")]));
+        for decoded in [Some(r#"{"service":"fund"}"#), None] {
+            let html = shown(decoded).into_string();
+            assert!(html.contains("dvp &lt;1&gt;") && html.contains("according to the service, not signed"), "{html}");
+        }
     }
 
     #[test]
@@ -208,9 +231,13 @@ mod tests {
     fn an_event_without_signed_content_shows_its_payload() {
         let event = br#"{"payload":{"status":"deployed","status_reason":"","wallet_id":"d1","chain_selector":"1","timestamp":1}}"#;
         assert_eq!(names(&of_payload(event).unwrap()), ["Status", "Wallet id", "Network"]);
-        assert!(show(None, Some(event), Badge::Unsigned, &BTreeMap::new()).into_string().contains("not signed"));
+        assert!(
+            show(None, Some(event), Badge::Unsigned, &BTreeMap::new(), &watchers(&[]))
+                .into_string()
+                .contains("not signed")
+        );
         for nothing in [&b"{}"[..], b"[]", b"\"", br#"{"payload":{}}"#] {
-            assert_eq!(show(None, Some(nothing), Badge::Rejected, &BTreeMap::new()).into_string(), "");
+            assert_eq!(show(None, Some(nothing), Badge::Rejected, &BTreeMap::new(), &watchers(&[])).into_string(), "");
         }
     }
 
@@ -218,7 +245,7 @@ mod tests {
     fn long_and_invisible_values_are_shown_but_not_copied() {
         let decoded =
             format!(r#"{{"chain_event":{{"params":{{"a":"x\u202ey","b":"{}","c":{{"d":[1]}}}}}}}}"#, "z".repeat(9_000));
-        let html = show(Some(&decoded), None, Badge::Verified, &BTreeMap::new()).into_string();
+        let html = show(Some(&decoded), None, Badge::Verified, &BTreeMap::new(), &watchers(&[])).into_string();
         assert!(html.contains("U+202E") && html.contains("z…") && html.len() < 3_000, "{html}");
         assert_eq!(html.matches("data-copy").count(), 1, "only the short value without invisible characters");
     }

@@ -11,6 +11,7 @@ use super::shown_event::{ShownEvent, Verification};
 use super::{happened, history, proof};
 use crate::page::{Badge, PageRequest, copy_button, time};
 use crate::text::{Json, text, whole};
+use crate::watchers::WatcherNames;
 use ::proof::event::{EventType, Object, Proofs};
 use ::proof::verify::{Dissected, Verdict, Verified, Verifier};
 use channel::grouped;
@@ -47,6 +48,7 @@ pub(super) async fn show(request: &PageRequest, mut found: ShownEvent) -> Respon
     // If the two verdicts differ, the page says so, even without a request to verify again.
     let differs = examined.is_some() && verdict != found.stored_verdict;
     let decoded = decoded.as_deref().map(serde_json::value::RawValue::get);
+    let watchers = WatcherNames::of(request.state.daemon.recent_report().await.as_deref());
     let content = html! {
         nav.crumbs aria-label="Breadcrumb" {
             span { a href=(found.list.0) data-key="Escape" { (found.list.1) } " / " (text(&found.channel)) " / " (found.offset) }
@@ -68,7 +70,7 @@ pub(super) async fn show(request: &PageRequest, mut found: ShownEvent) -> Respon
             None => p.notice.warn { "This channel is not configured, so its events cannot be verified." },
             Some(examined) => (verdict_box(examined, is_again, differs.then_some((found.stored_verdict_intro, found.stored_verdict)))),
         }
-        (happened::show(decoded, found.event.as_deref(), verdict, &request.state.explorers))
+        (happened::show(decoded, found.event.as_deref(), verdict, &request.state.explorers, &watchers))
         @if let Some(examined) = &examined { (proof::show(examined, verdict, &request.state.signer_names)) }
         section aria-labelledby="history" {
             h2 #history { "Event history " span.sub { "UTC" } }

@@ -1,18 +1,22 @@
 //! Draws the form for the filter: the search, a menu for each column, and the active filters.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 use strum::VariantArray;
 
 use super::query::{Query, ROWS};
 use crate::page::{network_name, search_field};
 use crate::tables::{Facet, Sample, Search};
-use crate::text::text;
+use crate::text::{id, text};
+use crate::watchers::WatcherNames;
 use channel::grouped;
 
 /// The largest number of values that a column's menu offers.
 const OFFERED: usize = 40;
 
-pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) -> Markup {
+pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>, watchers: &WatcherNames) -> Markup {
+    let names = watchers.by_source(&sample.rows);
     html! {
         form.filters role="search" method="get" action="/" {
             div.line {
@@ -39,7 +43,7 @@ pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) ->
                 "Filters" @if chosen > 0 { " " span.count { (chosen) } }
             }
             div.line.facets {
-                @for facet in Facet::VARIANTS { (choices(*facet, query, sample)) }
+                @for facet in Facet::VARIANTS { (choices(*facet, query, sample, &names)) }
                 (times(query))
             }
             @if query.rows != ROWS { input type="hidden" name="rows" value=(query.rows); }
@@ -60,7 +64,7 @@ fn suggestions(sample: &Sample) -> Markup {
 }
 
 /// The menu of a column's values: the values in the sample and the chosen values.
-fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
+fn choices(facet: Facet, query: &Query, sample: &Sample, names: &BTreeMap<&str, &str>) -> Markup {
     let parameter = facet.parameter();
     let chosen = query.filter.chosen.get(&facet).map_or(&[][..], Vec::as_slice);
     let mut values = sample.values(facet);
@@ -84,7 +88,7 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
                         @for (value, count) in &values {
                             label.choice {
                                 input type="checkbox" name=(parameter) value=(value) checked[chosen.contains(value)];
-                                span { (shown(facet, value)) }
+                                span { (shown(facet, value, names)) }
                                 @if *count > 0 { span.often { (grouped(*count as u64)) } }
                             }
                         }
@@ -105,9 +109,13 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
     }
 }
 
-/// A value of a column: a network is shown by its name.
-fn shown(facet: Facet, value: &str) -> Markup {
-    if facet == Facet::Network { network_name(value) } else { text(value) }
+/// A value of a column: a network is shown by its name, and an address with the name of its watcher.
+fn shown(facet: Facet, value: &str, names: &BTreeMap<&str, &str>) -> Markup {
+    match (facet, names.get(value)) {
+        (Facet::Network, _) => network_name(value),
+        (Facet::Source, Some(name)) => html! { (text(name)) " " span.sub { (id(value)) } },
+        _ => text(value),
+    }
 }
 
 fn times(query: &Query) -> Markup {

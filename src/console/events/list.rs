@@ -6,7 +6,8 @@ use maud::{Markup, html};
 use super::query::Query;
 use crate::page::{self, Badge, PageRequest, network_name, time};
 use crate::tables::{Excerpt, OnlyWhole, Page, PagePosition, Row, Search};
-use crate::text::{id, marked, or_dash, text};
+use crate::text::{marked, or_dash, text};
+use crate::watchers::WatcherNames;
 use operator::Report;
 
 pub(super) fn heading(said: &str, request: &PageRequest, query: &Query) -> Markup {
@@ -43,7 +44,7 @@ pub(super) fn heading(said: &str, request: &PageRequest, query: &Query) -> Marku
 
 /// The table of events. The first column is the verdict. The other columns are the same as in the service's own
 /// console. The class of a column decides on which screens it is shown.
-pub(super) fn rows(rows: &[Row]) -> Markup {
+pub(super) fn rows(rows: &[Row], watchers: &WatcherNames) -> Markup {
     let columns = [
         ("Verdict", "verdict-cell"),
         ("Name", "name"),
@@ -64,7 +65,7 @@ pub(super) fn rows(rows: &[Row]) -> Markup {
             text(&row.kind),
             text(&row.channel),
             html! { (row.offset) },
-            row.source.as_deref().map_or_else(|| or_dash(None), id),
+            watchers.source(row),
             or_dash(row.service.as_deref()),
             row.network.as_deref().map_or_else(|| or_dash(None), network_name),
             status(row),

@@ -12,6 +12,7 @@ use crate::page::PageRequest;
 use crate::state::State;
 use crate::tables::{Facet, Row, Sample};
 use crate::text::{text, whole};
+use crate::watchers::{WatcherNames, watcher_id};
 use api::{Created, Filter};
 use net::Chain;
 use net::tasks::joined;
@@ -28,6 +29,7 @@ pub(super) async fn list(request: &PageRequest, query: &Query, why: &str) -> Mar
     let state = &request.state;
     let Some(known) = channel(state, query) else { return html! { p.notice.bad { "Channel not found." } } };
     let (sample, found) = (sample(state), search(state, query, known).await);
+    let watchers = WatcherNames::of(state.daemon.recent_report().await.as_deref());
     html! {
         (heading(&format!("from the service's own search, channel {}", known.channel.name), request, query))
         div.notice.warn role="note" {
@@ -36,11 +38,11 @@ pub(super) async fn list(request: &PageRequest, query: &Query, why: &str) -> Mar
             p { "To enable these features, add a sink to a channel, for example with " code { "type = \"sqlite\"" } " and " code { "search = \"words\"" }
                 ", and restart the console." }
         }
-        (filters(query, &sample, None))
+        (filters(query, &sample, None, &watchers))
         @match found {
             Err(why) => p.notice.bad role="alert" { (whole(&why)) },
             Ok(found) if found.rows.is_empty() => div.empty { h2 { "No event matches" } p { "The service has no matching events." } },
-            Ok(found) => (rows(&found.rows)),
+            Ok(found) => (rows(&found.rows, &watchers)),
         }
         p.sub { "Channel " (text(&known.channel.name)) }
     }
@@ -127,6 +129,7 @@ fn row(known: &ConfiguredChannel, verdict: &Verdict) -> Row {
     if let Verdict::Verified(verified) = verdict {
         (row.confidence, _) = record::confidence_and_network(verified);
     }
+    row.watcher_id = watcher_id(&raw.json);
     row.status = event.payload.status.as_deref().map(str::to_owned);
     row.time = event.payload.timestamp.and_then(|second| jiff::Timestamp::from_second(second).ok());
     let signed = event.payload.signed.as_deref().and_then(decode);

@@ -8,7 +8,7 @@ use record::Confidence;
 use sink::Search;
 
 /// The columns of a list, in the order in which a [`Row`] is read.
-pub(super) const LISTED: [&str; 15] = [
+pub(super) const LISTED: [&str; 16] = [
     "channel",
     "channel_id",
     "event_offset",
@@ -24,6 +24,7 @@ pub(super) const LISTED: [&str; 15] = [
     "status",
     "verification",
     "confidence",
+    "watcher_id",
 ];
 
 /// The columns of a row that a list shows.
@@ -44,6 +45,7 @@ pub(crate) struct Row {
     pub(crate) status: Option<String>,
     pub(crate) verification: String,
     pub(crate) confidence: Option<Confidence>,
+    pub(crate) watcher_id: Option<String>,
     /// The text that matches a word search. `None` if the columns of the list already show the words.
     pub(crate) excerpt: Option<Excerpt>,
 }
@@ -77,6 +79,7 @@ impl Row {
             status: next(),
             verification: next().unwrap_or_default(),
             confidence: next().and_then(|text| text.parse().ok()),
+            watcher_id: next(),
             excerpt: None,
         }
     }

@@ -40,7 +40,7 @@ const WATCHER_EVERY: Duration = Duration::from_secs(2);
 const REFUSED_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// The clients of the accounts for the background tasks. Their requests are counted, and wait for their turn.
-pub(in crate::daemon) fn counted(clients: &Clients, handles: &Handles) -> Clients {
+pub(crate) fn counted(clients: &Clients, handles: &Handles) -> Clients {
     let counted = |(account, client): (&AccountName, &Client)| {
         let turns = Caller::occasional(&handles.turns.of(account));
         (account.clone(), client.clone().counted_by(ChannelMemory::of(&handles.memory), turns))
@@ -77,10 +77,7 @@ async fn learn_networks(account: &AccountName, client: &Client) -> bool {
 
 /// Requests the names of the watchers that the channels of this process have shown. A request of one account can wait long for its
 /// turn, so the accounts do not wait for each other.
-pub(in crate::daemon) async fn watchers(
-    mut clients: watch::Receiver<Clients>,
-    operations: watch::Receiver<Arc<Operations>>,
-) {
+pub(crate) async fn watchers(mut clients: watch::Receiver<Clients>, operations: watch::Receiver<Arc<Operations>>) {
     let mut turns = interval(WATCHER_EVERY);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut accounts = Accounts::default();
