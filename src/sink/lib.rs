@@ -74,6 +74,8 @@ pub mod receivers {}
 pub use built_in::{is_built_in, kafka, nats, postgres, sqlite};
 pub use file::{Access, ClosedName, Compression, File, FileLocation, FileSettings, Keep, OpenFiles, Rotation};
 pub use narrowing::OtherContent;
+#[cfg(feature = "postgres")]
+pub use postgres::{ENDS_TEXT, ends_query, ends_vector};
 pub use settings::{
     FeedConsumer, KafkaSettings, Login, Mechanism, NatsSettings, Pattern, PostgresSettings, SaslLogin, Search,
     Security, SqliteSettings,

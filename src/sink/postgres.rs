@@ -43,6 +43,7 @@ use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 mod cells;
 mod effort;
+mod ends;
 mod feed;
 mod insert;
 mod judge;
@@ -54,6 +55,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod writer;
+
+pub use ends::{ENDS_TEXT, ends_query, ends_vector};
 
 use cells::Parameter;
 use feed::PostgresFeed;

@@ -124,7 +124,7 @@ pub(super) fn nothing(query: &Query, search: Search, report: Option<&Report>) ->
                 h2 { "No event matches" }
                 p { "No delivered event matches the filter. " a href="/" { "Show all events" } }
                 @if search == Search::Words && !query.words.is_empty() {
-                    p.note { "The search finds complete words, and longer words that begin with the last word. One part of an address, a hash or an id is found too, if it has at least four digits." }
+                    p.note { "The search finds complete words, and longer words that begin with the last word. The end of an address, a hash or an id is found too, without 0x, if it has at least four digits." }
                 }
                 @if quarantined > 0 {
                     p.note { "Rejected events are not searched: " (page::events(quarantined)) " in the " a href="/held" { "quarantine" } "." }

@@ -69,6 +69,8 @@ pub(crate) struct Excerpt {
 enum Fit {
     WholeWord,
     Beginning,
+    /// At the end of an address, a hash or an id.
+    End,
     Within,
 }
 
@@ -128,7 +130,7 @@ fn unquoted(text: &str) -> &str {
     text.strip_suffix('"').unwrap_or(text)
 }
 
-/// Returns the first occurrence with the best fit. With a word index, occurrences within a longer word are ignored,
+/// Returns the first occurrence with the best fit. With a word index, occurrences in the middle of a longer word are ignored,
 /// because such an index does not find them.
 fn best<'t>(fields: &[Field<'t>], word: &str, search: Search) -> Option<(Field<'t>, Range<usize>)> {
     let all = fields.iter().flat_map(|field| occurrences(field.text, word).map(|range| (*field, range)));
@@ -161,8 +163,15 @@ fn fit(text: &str, word: &Range<usize>) -> Fit {
     match (goes_on(before), goes_on(after)) {
         (false, false) => Fit::WholeWord,
         (false, true) => Fit::Beginning,
+        (true, false) if is_end(&text[..word.end]) => Fit::End,
         (true, _) => Fit::Within,
     }
+}
+
+/// Whether a text ends with an address, a hash or an id.
+fn is_end(text: &str) -> bool {
+    let last = text.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    is_hexadecimal(last.strip_prefix("0x").unwrap_or(last))
 }
 
 impl Field<'_> {

@@ -113,8 +113,8 @@ impl EventFilter {
         !self.words.is_empty() && self.chosen.is_empty() && self.from.is_none() && self.to.is_none()
     }
 
-    /// Whether the search is for a part of one address, hash or id. A word index finds only the beginning of a word. If it
-    /// finds nothing, the newest rows are searched for the part, until the time budget is used up.
+    /// Whether the search is for a part of one address, hash or id. The indexes find only the beginning and the end of a word. If they
+    /// find nothing, the newest rows are searched for the part, until the time budget is used up.
     pub(super) fn is_part_of_word(&self) -> bool {
         matches!(&*self.words, [word] if is_hexadecimal(word))
     }

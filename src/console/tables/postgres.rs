@@ -19,7 +19,7 @@ use super::rows::Row;
 use super::sql::{Dialect, NEWEST_FIRST, Statement, TableRange, columns, pattern, texts};
 use net::postgres::{Connector, DatabaseError, OpenConnection, advised, answered};
 use net::tasks::lock;
-use sink::{PostgresSettings, Search};
+use sink::{ENDS_TEXT, PostgresSettings, Search, ends_query, ends_vector};
 
 /// The largest number of idle connections.
 const IDLE: usize = 2;
@@ -88,7 +88,8 @@ impl Postgres {
     /// Adds the condition on the words. In a time range, the word index is not used, because it would return the hits
     /// of the whole table.
     fn with_words(statement: &mut Statement, words: &[String], range: TableRange, index: Search) {
-        let search = if matches!(range, TableRange::Since(_)) { "(search || '')" } else { "search" };
+        let is_range = matches!(range, TableRange::Since(_));
+        let search = if is_range { "(search || '')" } else { "search" };
         match index {
             Search::None => statement.looked_through(words),
             Search::Words if words.is_empty() => {}
@@ -97,15 +98,22 @@ impl Postgres {
                 let query = format!("plainto_tsquery('simple', {text})::text");
                 // The last word can be the beginning of a longer word.
                 let query = format!("(case when {query} = '' then '' else {query} || ':*' end)::tsquery");
-                let prefixed = match words {
-                    // Hexadecimal digits also match with `0x` before them.
+                let condition = match words {
+                    // Hexadecimal digits also match with `0x` before them, and at the end of an address, a hash or an id.
                     [word] if is_hexadecimal(word) => {
                         let prefixed = statement.text(&format!("0x{}:*", word.to_ascii_lowercase()));
-                        format!(" || {prefixed}::tsquery")
+                        let ends = if is_range {
+                            let pattern = statement.text(&format!("%{}\"%", word.to_ascii_lowercase()));
+                            format!("{ENDS_TEXT} like {pattern}")
+                        } else {
+                            let query = statement.text(&ends_query(word));
+                            format!("{} @@ {query}::tsquery", ends_vector())
+                        };
+                        format!("({search} @@ ({query} || {prefixed}::tsquery) or {ends})")
                     }
-                    _ => String::new(),
+                    _ => format!("{search} @@ {query}"),
                 };
-                statement.conditions.push(format!("{search} @@ ({query}{prefixed})"));
+                statement.conditions.push(condition);
             }
             Search::Trigrams => {
                 for word in words {

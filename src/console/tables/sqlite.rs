@@ -65,6 +65,7 @@ impl Backend for Sqlite {
             return self.scanned(page_query).await;
         }
         let page = self.search(page_query).await?;
+        // A part in the middle of a word is in no index.
         let found_none = page.rows.is_empty() && !page.is_stopped;
         if found_none && self.settings.search == Search::Words && page_query.filter.is_part_of_word() {
             return self.scanned(page_query).await;
@@ -89,9 +90,12 @@ impl Backend for Sqlite {
         statement.filtered(filter);
         if self.has_index_for(filter) {
             let query = self.index_query(&filter.words, deadline).await?;
-            let (search, query) = (self.search_table(), statement.text(&query));
-            let found = format!("select rowid from {search} where {search} match {query} and rowid > {after}");
-            statement.conditions.push(format!("id in ({found})"));
+            let matches = query.matches(&self.settings.table, &mut statement);
+            let hits = |(index, matches): &(String, String)| {
+                format!("id in (select rowid from {index} where {matches} and rowid > {after})")
+            };
+            let hits = matches.iter().map(hits).collect::<Vec<_>>().join(" or ");
+            statement.conditions.push(format!("({hits})"));
         } else {
             statement.looked_through(&filter.words);
         }
@@ -127,14 +131,14 @@ impl Sqlite {
     }
 
     async fn search(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
-        let whole = fts(&page_query.filter.words, Last::Whole);
         let query = self.index_query(&page_query.filter.words, page_query.deadline).await?;
-        let exact = self.found(page_query, whole.clone()).await?;
+        let whole = IndexQuery { words: fts(&page_query.filter.words, Last::Whole), ..query.clone() };
+        let exact = self.found(page_query, &whole).await?;
         if query == whole {
             let is_many = self.settings.search == Search::Words;
             return Ok(Page { only_whole: is_many.then_some(OnlyWhole::Many), ..exact });
         }
-        let begun = self.found(page_query, query).await?;
+        let begun = self.found(page_query, &query).await?;
         if begun.is_stopped && begun.rows.is_empty() && !exact.rows.is_empty() {
             let count = exact.count.map(|_| HitCount::AtLeast(exact.rows.len()));
             return Ok(Page { only_whole: Some(OnlyWhole::Slow), count, ..exact });
@@ -142,24 +146,35 @@ impl Sqlite {
         Ok(begun)
     }
 
-    /// Returns the rows that match a query of the word index.
-    async fn found(&self, page_query: PageQuery<'_>, query: String) -> Result<Page, TableError> {
+    /// Returns the rows that match a query of the indexes.
+    async fn found(&self, page_query: PageQuery<'_>, query: &IndexQuery) -> Result<Page, TableError> {
         let PageQuery { filter, below, limit, deadline } = page_query;
-        let (table, search) = (self.table(), self.search_table());
+        let table = self.table();
         let mut statement = Statement::new(Dialect::Sqlite);
-        let matches = statement.text(&query);
-        statement.conditions.push(format!("{search} match {matches}"));
+        let matches = query.matches(&self.settings.table, &mut statement);
         statement.filtered(filter);
-        if let Some(below) = below {
+        let below_position = below.map(|below| {
             // If the row at the position was deleted, all older rows were deleted as well.
             let key = statement.key(below);
-            statement.conditions.push(format!("{search}.rowid < (select id from {table} where ({KEY}) = ({key}))"));
-        }
+            format!("rowid < (select id from {table} where ({KEY}) = ({key}))")
+        });
         let (columns, conditions) = (with_texts(filter), statement.conditions());
-        let sql = format!(
-            "select {columns} from {search} cross join {table} on id = {search}.rowid \
-             where {conditions} order by {search}.rowid desc limit {limit}"
-        );
+        let hits = |selected: &str, (index, matches): &(String, String)| {
+            let below = below_position.as_ref().map_or_else(String::new, |below| format!(" and {index}.{below}"));
+            format!(
+                "select {selected} from {index} cross join {table} on id = {index}.rowid \
+                 where {matches} and {conditions}{below} order by {index}.rowid desc limit {limit}"
+            )
+        };
+        let sql = match &matches[..] {
+            [words] => hits(&columns, words),
+            // The newest hits of both indexes.
+            all => {
+                let ids: Vec<_> = all.iter().map(|each| format!("select id from ({})", hits("id", each))).collect();
+                let ids = ids.join(" union ");
+                format!("select {columns} from ({ids}) cross join {table} using (id) order by id desc limit {limit}")
+            }
+        };
         let QueryResult { rows, is_stopped } = self.query(deadline, sql, statement.values).await?;
         let rows: Vec<_> = rows.into_iter().map(|row| Row::listed(row, &filter.words, self.settings.search)).collect();
         let count = if is_stopped || !filter.has_only_words() {
@@ -173,24 +188,39 @@ impl Sqlite {
         Ok(Page { rows, is_stopped, count, ..Page::default() })
     }
 
-    /// Returns the query of the word index for these words. If few rows contain the words, or if the last word ends with
+    /// Returns the query of the indexes for these words. If few rows contain the words, or if the last word ends with
     /// `*`, the query also finds longer words that begin with the last word.
-    async fn index_query(&self, words: &[String], deadline: Instant) -> Result<String, TableError> {
-        let whole = fts(words, Last::Whole);
+    async fn index_query(&self, words: &[String], deadline: Instant) -> Result<IndexQuery, TableError> {
+        let whole = IndexQuery { words: fts(words, Last::Whole), ends: None };
         if self.settings.search == Search::Trigrams {
             return Ok(whole);
         }
         if let Some(beginning) = beginning(words) {
-            return Ok(fts(&beginning, Last::Beginning));
+            return Ok(IndexQuery { words: fts(&beginning, Last::Beginning), ends: None });
         }
-        let is_many = matches!(self.counted(whole.clone(), deadline).await?, HitCount::AtLeast(_));
-        Ok(if is_many { whole } else { fts(words, Last::Beginning) })
+        let ends = match words {
+            [word] if is_hexadecimal(word) && self.has_ends(deadline).await? => Some(backwards(word)),
+            _ => None,
+        };
+        let is_many = matches!(self.counted(&whole, deadline).await?, HitCount::AtLeast(_));
+        Ok(IndexQuery { words: if is_many { whole.words } else { fts(words, Last::Beginning) }, ends })
     }
 
-    async fn counted(&self, query: String, deadline: Instant) -> Result<HitCount, TableError> {
-        let (search, limit) = (self.search_table(), MOST_HITS + 1);
-        let sql = format!("select count(*) from (select 1 from {search} where {search} match ?1 limit {limit})");
-        self.number(deadline, sql, vec![query]).await.map(HitCount::of)
+    /// Whether the index over the ends of words exists. The daemon of an older version did not create it.
+    async fn has_ends(&self, deadline: Instant) -> Result<bool, TableError> {
+        let sql = "select count(*) from sqlite_master where name = ?1".to_owned();
+        Ok(self.number(deadline, sql, vec![format!("{}_ends", self.settings.table)]).await? > 0)
+    }
+
+    async fn counted(&self, query: &IndexQuery, deadline: Instant) -> Result<HitCount, TableError> {
+        let (mut statement, limit) = (Statement::new(Dialect::Sqlite), MOST_HITS + 1);
+        let matches = query.matches(&self.settings.table, &mut statement);
+        let hits = |(index, matches): &(String, String)| {
+            format!("select rowid from (select rowid from {index} where {matches} limit {limit})")
+        };
+        let hits = matches.iter().map(hits).collect::<Vec<_>>().join(" union ");
+        let sql = format!("select count(*) from (select 1 from ({hits}) limit {limit})");
+        self.number(deadline, sql, statement.values).await.map(HitCount::of)
     }
 
     fn has_index_for(&self, filter: &EventFilter) -> bool {
@@ -211,11 +241,33 @@ impl Sqlite {
             format!("{path} cannot be read: {message}.")
         })
     }
+}
 
-    /// The name of the word index in a statement.
-    fn search_table(&self) -> String {
-        format!("\"{}_search\"", self.settings.table)
+/// A query of the full-text indexes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct IndexQuery {
+    /// The query of the index over words.
+    words: String,
+    /// The query of the index over the ends of addresses, hashes and ids, if the search is for such an end.
+    ends: Option<String>,
+}
+
+impl IndexQuery {
+    /// The quoted name of each index, and the condition on it. A row matches if it satisfies one of the conditions.
+    fn matches(&self, table: &str, statement: &mut Statement) -> Vec<(String, String)> {
+        let queries = [("search", Some(&self.words)), ("ends", self.ends.as_ref())];
+        let each = queries.into_iter().filter_map(|(kind, query)| {
+            let (index, query) = (format!("\"{table}_{kind}\""), statement.text(query?));
+            let condition = format!("{index} match {query}");
+            Some((index, condition))
+        });
+        each.collect()
     }
+}
+
+/// A query of the index over ends, which contains words backwards.
+fn backwards(digits: &str) -> String {
+    format!("\"{}\"*", digits.to_ascii_lowercase().chars().rev().collect::<String>())
 }
 
 /// The columns of a list. A word search also reads the columns that it searches.

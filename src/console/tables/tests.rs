@@ -35,7 +35,8 @@ pub(crate) fn table(directory: &Path, search: Search, rows: i64) -> Table {
              wallet_operation_id text, wallet_id text, query_id text, \
              verification text, digest text, decoded text, record text, confidence text, unique (channel_id, event_offset)); \
              create index events_time on events (time); \
-             create virtual table events_search using fts5(text, content='', tokenize='unicode61');",
+             create virtual table events_search using fts5(text, content='', tokenize='unicode61'); \
+             create virtual table events_ends using fts5(text, content='', tokenize='unicode61', detail='none');",
         )
         .unwrap();
     let transaction = connection.transaction().unwrap();
@@ -134,6 +135,43 @@ async fn a_table_that_is_larger_than_its_sample_is_read_without_a_gap() {
     let wallets = all(&table, &chosen(Facet::Type, "wallet.status")).await;
     assert_eq!(wallets.len(), 350);
     assert!(wallets[1..].is_sorted_by(|one, other| one > other), "{wallets:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_an_address_is_found_in_old_rows_together_with_other_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::Words, 3_600);
+    let rows = Connection::open(directory.path().join("events.db")).unwrap();
+    // Offset 5 has an address with this end, offset 20 a word with this beginning, and offset 25 has both.
+    rows.execute_batch(
+        "update events set source = '0x00112233445566778899aabbccddeeff00c0ffee' where event_offset in (5, 25)",
+    )
+    .unwrap();
+    for id in [6, 26] {
+        rows.execute(
+            "insert into events_ends (rowid, text) values (?1, ?2)",
+            params![id, "eeff0c00ffeeddccbbaa99887766554433221100"],
+        )
+        .unwrap();
+    }
+    for id in [21, 26] {
+        rows.execute("insert into events_search (rowid, text) values (?1, 'c0ffee77')", [id]).unwrap();
+    }
+    for (word, offsets) in
+        [("C0FFEE", &[25, 20, 5][..]), ("0c0ffee", &[25, 5]), ("c0ffee7", &[25, 20]), ("c0ffe", &[25, 20])]
+    {
+        let filter = EventFilter { words: vec![word.to_owned()], ..EventFilter::default() };
+        assert_eq!(all(&table, &filter).await, offsets, "{word}");
+        let page = table.page(&filter, None, 2, true).await.unwrap();
+        assert_eq!(page.count, Some(HitCount::Exactly(offsets.len())), "{word}");
+        assert_eq!(table.arrived(&filter, "25").await, Ok(1), "{word}");
+        let channel = EventFilter { chosen: chosen(Facet::Channel, "c0").chosen, ..filter };
+        assert_eq!(all(&table, &channel).await, offsets, "{word} with a filter");
+    }
+    // The table of an older version has no such index. The newest rows are then searched.
+    rows.execute_batch("drop table events_ends").unwrap();
+    let filter = EventFilter { words: vec!["0c0ffee".to_owned()], ..EventFilter::default() };
+    assert_eq!(all(&table, &filter).await, [25, 5]);
 }
 
 #[tokio::test]

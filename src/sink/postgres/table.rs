@@ -5,6 +5,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::cells::Parameter;
+use super::ends;
 use super::statements::{identity, key};
 use crate::settings::{PostgresSettings, Search};
 use crate::table::positions::{POSITION, position_index};
@@ -46,6 +47,8 @@ pub(super) struct DatabaseProperties {
     old_keys: Vec<String>,
     /// Whether the index over the positions exists.
     has_position_index: bool,
+    /// Whether the index over the ends of addresses, hashes and ids exists.
+    has_ends: bool,
     is_partitioned: bool,
     /// Empty if the table of lanes does not exist.
     progress_columns: Vec<String>,
@@ -62,8 +65,8 @@ pub(super) struct DatabaseProperties {
 #[derive(Debug)]
 pub(super) struct SchemaChanges {
     pub(super) made: String,
-    /// Creates the index over the positions of an existing table. This is a transaction of its own, because `made` locks the
-    /// table for readers.
+    /// Creates the indexes over the positions and the ends of an existing table. This is a transaction of its own, because `made`
+    /// locks the table for readers.
     pub(super) indexed: String,
     /// Drops the keys that `made` replaces.
     pub(super) dropped: String,
@@ -81,13 +84,15 @@ impl DatabaseProperties {
         let (table, progress) = (settings.quoted(), settings.progress());
         let (operations, consumers) = (settings.operations(), settings.consumers());
         let id = identity("event_id");
-        let names: [Parameter<'_>; 6] = [
+        let ends = ends::index(&settings.table);
+        let names: [Parameter<'_>; 7] = [
             (&settings.schema as _, Type::TEXT),
             (&table as _, Type::TEXT),
             (&progress as _, Type::TEXT),
             (&id as _, Type::TEXT),
             (&operations as _, Type::TEXT),
             (&consumers as _, Type::TEXT),
+            (&ends as _, Type::TEXT),
         ];
         let rows = answered(client.query_typed(include_str!("table/look.sql"), &names)).await?;
         let row = rows.first().expect("a query without a table gives one row");
@@ -115,7 +120,7 @@ impl DatabaseProperties {
         }
         let missing = SchemaChanges {
             made: self.statements(settings),
-            indexed: self.position_index(settings),
+            indexed: [self.position_index(settings), self.ends_index(settings)].join(""),
             dropped: self.old_keys.join(" "),
         };
         let (table, sql) = (settings.quoted(), missing.all());
@@ -163,7 +168,9 @@ impl DatabaseProperties {
     /// Whether existing tables have to be changed.
     fn alters(&self, settings: &PostgresSettings) -> bool {
         let lanes = &self.progress_columns;
-        let is_older = !self.lacking(settings).is_empty() || !self.position_index(settings).is_empty();
+        let is_older = !self.lacking(settings).is_empty()
+            || !self.position_index(settings).is_empty()
+            || !self.ends_index(settings).is_empty();
         !lanes.is_empty() && !lanes.iter().any(|name| name == POSITION)
             || !self.columns.is_empty() && (is_older || !self.old_keys.is_empty())
     }
@@ -235,6 +242,7 @@ impl DatabaseProperties {
             self.create_position_index(settings),
         );
         created.extend(self.index(settings));
+        created.extend((settings.search == Search::Words).then(|| ends::create(settings)));
         created
     }
 
@@ -266,6 +274,16 @@ impl DatabaseProperties {
         // As for the key, an index with this name is unfinished.
         let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&position_index(&settings.table)));
         format!("drop index if exists {unfinished}; {}", self.create_position_index(settings))
+    }
+
+    /// The SQL that creates the index over the ends in an existing table.
+    fn ends_index(&self, settings: &PostgresSettings) -> String {
+        if self.columns.is_empty() || self.has_ends || settings.search != Search::Words {
+            return String::new();
+        }
+        // As for the key, an index with this name is unfinished.
+        let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&ends::index(&settings.table)));
+        format!(" drop index if exists {unfinished};{}", ends::create(settings))
     }
 
     fn create_position_index(&self, settings: &PostgresSettings) -> String {

@@ -2,6 +2,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::cells::jsonb_refuses;
+use super::ends::{ends_query, ends_vector};
 use super::insert::{AT_ONCE_BYTES, pieces};
 use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::{PostgresSettings, Search};
@@ -63,7 +64,7 @@ fn database(differences: Value) -> DatabaseProperties {
         "version": "15.8", "is_read_only": false, "encoding": "UTF8", "is_never_synced": false,
         "commits_asynchronously": false, "role": "channeld", "has_lz4": true, "has_schema": true, "may_use": true,
         "may_create": true, "may_alter": true, "not_tables": [], "unlogged": [], "columns": [], "has_key": false, "old_keys": [],
-        "has_position_index": false, "is_partitioned": false, "progress_columns": [],
+        "has_position_index": false, "has_ends": false, "is_partitioned": false, "progress_columns": [],
         "has_consumers": false, "operation_columns": [], "may_write": true, "trigrams": null,
     }) else {
         unreachable!("it is an object")
@@ -155,6 +156,29 @@ fn an_older_table_gets_the_column_of_positions_and_its_index_in_transactions_of_
     assert!(refused.contains("grant select, insert, update (position) on"), "{refused}");
     let created = missing(&json!({})).made;
     assert!(created.contains("position bigint") && created.contains(index), "{created}");
+}
+
+#[test]
+fn the_index_over_ends_is_created_only_for_words() {
+    let sql = |table: &Value, search| database(table.clone()).missing(&settings(search), "sinks.w").unwrap();
+    let index =
+        format!("create index if not exists \"events_ends\" on \"public\".\"events\" using gin (({}));", ends_vector());
+    assert!(sql(&json!({}), Search::Words).made.contains(&index));
+    let existing: Vec<_> = COLUMNS.iter().map(|column| column.name).chain([POSITION, "search"]).collect();
+    let mut table = json!({
+        "columns": existing, "has_key": true, "has_position_index": true, "progress_columns": [POSITION],
+    });
+    let added = sql(&table, Search::Words);
+    assert_eq!(
+        (&*added.made, &*added.indexed),
+        ("", &*format!(" drop index if exists \"public\".\"events_ends\"; {index}"))
+    );
+    for search in [Search::None, Search::Trigrams] {
+        assert_eq!(sql(&table, search).all(), "", "{search:?}");
+    }
+    table["has_ends"] = true.into();
+    assert_eq!(sql(&table, Search::Words).all(), "");
+    assert_eq!(ends_query("C0FFEE"), "reeff0c:*");
 }
 
 #[test]

@@ -150,7 +150,8 @@ impl Statements {
         let newest = self.positions.newest(connection, channel)?;
         let mut position = newest;
         let mut insert = connection.prepare(&self.insert)?;
-        let mut index = self.index.as_ref().map(|index| connection.prepare(index)).transpose()?;
+        let indexes = self.index.iter().map(|index| connection.prepare(index));
+        let mut indexes = indexes.collect::<Result<Vec<_>, _>>()?;
         let mut merge = self.merge.as_ref().map(|merge| connection.prepare(merge)).transpose()?;
         for (before, row) in rows.iter().enumerate() {
             let failed = |error| SqliteError::Sqlite(error, Some(before));
@@ -158,9 +159,11 @@ impl Statements {
             let inserted = insert.execute(params_from_iter(row.cells.iter().chain([&next]))).map_err(failed)?;
             if inserted > 0 {
                 position += 1;
-            }
-            if let Some(index) = index.as_mut().filter(|_| inserted > 0) {
-                index.execute([connection.last_insert_rowid()]).map_err(failed)?;
+                // Filling an index changes the id that the connection inserted last.
+                let id = connection.last_insert_rowid();
+                for index in &mut indexes {
+                    index.execute([id]).map_err(failed)?;
+                }
             }
             if let (Some(merge), Some(operation)) = (&mut merge, &row.operation) {
                 merge.execute(params_from_iter(operation.cells())).map_err(failed)?;

@@ -1,19 +1,19 @@
 //! The tables, and the statements over them.
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
-use tracing::info;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::SqliteSettings;
 use super::error::SqliteError;
 use crate::SinkError;
-use crate::settings::Search;
 use crate::table::positions::{POSITION, consumers};
-use crate::table::{self, COLUMNS, CellKind, MAX_HELD, joined, names, operations, probe, progress, quoted, searched};
+use crate::table::{self, COLUMNS, CellKind, MAX_HELD, joined, names, operations, probe, progress, quoted};
 
 pub(super) mod key;
 pub(super) mod positions;
+mod search;
 
 use positions::PositionStatements;
+use search::TextIndex;
 
 /// Settings of a new database. They have no effect on an existing database. With `auto_vacuum = incremental`, free pages
 /// can be returned to the file system.
@@ -49,8 +49,8 @@ pub(super) struct Statements {
     pub(super) look: String,
     /// The events of channel `?1` above the offset `?2`, up to `?3`, in the order of writing. Limited to [`MAX_HELD`].
     pub(super) between: String,
-    /// Adds a row to the full-text index.
-    pub(super) index: Option<String>,
+    /// Each adds the row `?1` to a full-text index.
+    pub(super) index: Vec<String>,
     pub(super) oldest: String,
     /// The position up to which the consumer `?1` has processed the channel `?2`.
     pub(super) cursor: String,
@@ -62,18 +62,12 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn of(settings: &SqliteSettings) -> Self {
         let (table, progress_table) = (quoted(&settings.table), progress(&settings.table));
-        let (search, progress) = (search_table(&settings.table), quoted(&progress_table));
+        let progress = quoted(&progress_table);
         let values = |count| joined((1..=count).map(|number| format!("?{number}")), ", ");
         let (names, merged) = (names(), quoted(&operations::table(&settings.table)));
-        let has_index = settings.search != Search::None;
-        let mut delete = vec![format!("delete from {table} where id <= ?1")];
-        if has_index {
-            // This form of deletion also works in older SQLite versions. The statement must repeat the indexed text that it
-            // removes.
-            let text = indexed();
-            let taken_out = format!("select 'delete', id, {text} from {table} where id <= ?1");
-            delete.insert(0, format!("insert into {search} ({search}, rowid, text) {taken_out}"));
-        }
+        let indexes = TextIndex::all(settings);
+        let mut delete: Vec<_> = indexes.iter().map(|index| index.remove(&settings.table)).collect();
+        delete.push(format!("delete from {table} where id <= ?1"));
         if settings.operations {
             let time = format!("select delivered from {table} where id = ?1");
             // A row that remains can have a lower step than its operation. If it were replayed after the operation was deleted, the
@@ -122,7 +116,7 @@ impl Statements {
                 "select event_offset, event_id from {table} where channel_id = ?1 and event_offset > ?2 and event_offset <= ?3 \
                  order by +id limit {MAX_HELD}"
             ),
-            index: has_index.then(|| format!("{} where id = ?1", fill(&settings.table))),
+            index: indexes.iter().map(|index| index.add(&settings.table)).collect(),
             oldest: format!(
                 "select id, delivered, octet_length(record), channel_id, {POSITION} from {table} order by id limit ?1"
             ),
@@ -133,23 +127,6 @@ impl Statements {
             delete,
         }
     }
-}
-
-fn search_table(table: &str) -> String {
-    quoted(&format!("{table}_search"))
-}
-
-/// The text of a row in the full-text index.
-fn indexed() -> String {
-    searched(|column| format!("ifnull({}, '')", column.name))
-}
-
-/// Copies rows into the full-text index.
-fn fill(table: &str) -> String {
-    let search = search_table(table);
-    let table = quoted(table);
-    let text = indexed();
-    format!("insert into {search} (rowid, text) select id, {text} from {table}")
 }
 
 /// The SQL that creates the table and its indexes.
@@ -182,17 +159,6 @@ fn create_operations(connection: &Connection, settings: &SqliteSettings) -> Resu
         )),
         Some(column) => Err(foreign(&name, column, settings).into()),
     }
-}
-
-/// The SQL that creates the full-text index. `None` if no search is configured.
-fn create_index(settings: &SqliteSettings) -> Option<String> {
-    let tokenizer = match settings.search {
-        Search::None => return None,
-        Search::Words => "unicode61",
-        Search::Trigrams => "trigram",
-    };
-    let search = search_table(&settings.table);
-    Some(format!("CREATE VIRTUAL TABLE {search} USING fts5(text, content='', tokenize='{tokenizer}')"))
 }
 
 /// The names of a table's columns. Empty if the table does not exist.
@@ -230,7 +196,7 @@ pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) ->
     Ok(transaction.commit()?)
 }
 
-/// Creates missing tables, columns and indexes. A new full-text index gets the existing rows only if it is to be filled,
+/// Creates missing tables, columns and indexes. A new full-text index gets the existing rows only if `fills_index` is true,
 /// because this can take long.
 pub(super) fn complete(
     transaction: &Transaction<'_>,
@@ -260,28 +226,5 @@ pub(super) fn complete(
     } else {
         key::replace(transaction, settings)?;
     }
-    Ok(prepare_index(transaction, settings, fills_index)?)
-}
-
-/// Creates, replaces or removes the full-text index according to the settings. A new index covers all existing rows.
-fn prepare_index(transaction: &Transaction<'_>, settings: &SqliteSettings, fills_index: bool) -> rusqlite::Result<()> {
-    let (table, wanted) = (&settings.table, create_index(settings));
-    let index = format!("{table}_search");
-    let sql = "select sql from sqlite_master where name = ?1 and type = 'table'";
-    let found: Option<String> = transaction.query_row(sql, [&index], |row| row.get(0)).optional()?;
-    if found == wanted {
-        return Ok(());
-    }
-    if found.is_some() {
-        transaction.execute_batch(&format!("drop table \"{index}\""))?;
-    }
-    if let Some(wanted) = wanted {
-        transaction.execute_batch(&wanted)?;
-        if !fills_index {
-            return Ok(());
-        }
-        let filled = transaction.execute(&fill(table), [])?;
-        info!(table = %index, rows = filled, "full-text index created");
-    }
-    Ok(())
+    Ok(search::prepare(transaction, settings, fills_index)?)
 }

@@ -310,7 +310,25 @@ async fn search_covers_existing_rows() {
     }
     place.settings.search = Search::None;
     place.sink().resume(&recorded(1, 2)).await.unwrap();
-    assert_eq!(place.numbers("select count(*) from sqlite_master where name = 'order_search'"), [0]);
+    assert_eq!(place.numbers("select count(*) from sqlite_master where name in ('order_search', 'order_ends')"), [0]);
+}
+
+#[tokio::test]
+async fn the_ends_of_ids_are_indexed_in_new_and_existing_rows() {
+    let mut place = Fixture::new();
+    let [one, other] = ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "7c9e6679-7425-40de-944b-000000000ae7"];
+    place.settings.search = Search::Words;
+    deliver(&place.sink(), &channel(1), &[record_about(&channel(1), 1, one)]).await.unwrap();
+    // The table of an older version.
+    place.reader().execute_batch("drop table order_ends").unwrap();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &[record_about(&channel(1), 2, other)]).await.unwrap();
+    let found = |backwards: &str| {
+        place.numbers(&format!(
+            "select event_offset from order_ends join \"order\" on id = order_ends.rowid where text match '{backwards}' order by 1"
+        ))
+    };
+    assert_eq!((found("7ea0*"), found("7ea09f*"), found("9766e9c7*")), (vec![1, 2], vec![1], vec![]));
 }
 
 /// Waits until the table has at most this many rows, and returns how many it has.
@@ -339,7 +357,10 @@ async fn retention_deletes_the_oldest_rows_first() {
     deliver(&sink, &channel(1), &[record(&channel(1), 3)]).await.unwrap();
     assert_eq!(until_at_most(&place, 2).await, 2);
     assert_eq!(place.offsets(), [2, 3]);
-    assert_eq!(place.numbers("select count(*) from order_search where text match 'wallet'"), [2]);
+    for (index, word) in [("search", "wallet"), ("ends", "1* OR 2* OR 3*")] {
+        let count = format!("select count(*) from order_{index} where text match '{word}'");
+        assert_eq!(place.numbers(&count), [2], "{index}");
+    }
     drop(sink);
 
     place.settings.keep_size = Some(1 << 20);

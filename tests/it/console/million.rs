@@ -33,6 +33,11 @@ fn fill(file: &std::path::Path, rows: u32) {
                  '{{\"event\":{{\"n\":' || n || ',\"padding\":\"' || hex(zeroblob(200)) || '\"}}}}' from n;
              insert into events_search (rowid, text) select id, name || ' amount ' || event_offset || ' ' || event_id from events
                  where channel = 'c0' and service like 'service%';
+             insert into events_ends (rowid, text) select id, lower(hex(randomblob(20))) from events
+                 where channel = 'c0' and service like 'service%' and event_offset <> 7;
+             update events set source = '0x00112233445566778899aabbccddeeff00c0ffee' where event_offset = 7 and service like 'service%';
+             insert into events_ends (rowid, text) select id, 'eeff0c00ffeeddccbbaa99887766554433221100' from events
+                 where event_offset = 7 and service like 'service%';
              commit;"
         ))
         .unwrap();
@@ -84,6 +89,9 @@ async fn a_million_rows_are_listed_quickly() {
         ("/?rows=200&q=4000+8000", ANY, 200),
         ("/?rows=200&q=event7", ANY, 200),
         ("/?rows=200&q=amount&type=operation.status", ANY, 200),
+        // The end of an address in one of the oldest rows.
+        ("/?q=f00c0ffee", ANY, 1),
+        ("/destinations", PAGE, 0),
         ("/?name=Nowhere", ANY, 0),
         ("/?from=2023-11-16&to=2023-11-17&rows=200", ANY, 200),
     ] {

@@ -1,6 +1,6 @@
 -- The state of the database and of the tables. $1 is the schema. $2 and $3 are the qualified, quoted names of the table and of
 -- the table with the positions. $4 is the expression for an event's id in the unique index. $5 is the qualified, quoted name of the
--- table of operations, or null. $6 is the same for the table of the feed's consumers.
+-- table of operations, or null. $6 is the same for the table of the feed's consumers. $7 is the name of the index over the ends.
 with named as (
     select to_regnamespace(quote_ident($1)) as schema
 ), permitted as (
@@ -69,6 +69,11 @@ select current_setting('server_version') as version,
             from generate_series(1, i.indnatts) as number
         ) = array['channel_id', quote_ident('position')]
     ) as has_position_index,
+    -- The index over the ends of addresses, hashes and ids. Its expression is not compared.
+    exists (
+        select from pg_index i join pg_class c on c.oid = i.indexrelid
+        where i.indrelid = events and i.indisvalid and c.relname = $7
+    ) as has_ends,
     exists (select from pg_class c where c.oid = events and c.relkind = 'p') as is_partitioned,
     coalesce((
         select array_agg(attname::text) from pg_attribute
