@@ -76,6 +76,13 @@ pub(super) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
 }
 
+/// The columns of standard output: the variable `COLUMNS`, which `watch` also sets, or the width of the terminal. `None` if the
+/// width is not limited.
+pub(super) fn width_of_stdout() -> Option<usize> {
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
+    columns.or_else(|| width_of(&io::stdout()))
+}
+
 /// The lines of the terminal, or `None` if standard output is not a terminal.
 pub(super) fn lines_of_stdout() -> Option<usize> {
     let stdout = io::stdout();
@@ -124,6 +131,23 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// A text with this style, wrapped into lines of at most `width` columns. Further lines have a larger indentation than the first.
+pub(super) fn wrapped_and_styled(style: Style, text: &str, width: usize) -> Vec<String> {
+    const FURTHER: usize = 2;
+    let plain = anstream::adapter::strip_str(text).to_string();
+    if plain.width() <= width {
+        return vec![styled(style, text)];
+    }
+    let words = plain.trim_start_matches(' ');
+    let indent = plain.len() - words.len();
+    let lines = wrapped(words, width.saturating_sub(indent + FURTHER));
+    let indented = lines.iter().enumerate().map(|(at, line)| {
+        let indent = if at == 0 { indent } else { indent + FURTHER };
+        format!("{}{}", " ".repeat(indent), styled(style, line))
+    });
+    indented.collect()
+}
+
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for c in word.chars() {
@@ -147,6 +171,13 @@ mod tests {
         assert_eq!(wrapped("one twothreefour", 5), ["one", "twoth", "reefo", "ur"]);
         assert_eq!(wrapped("", 5), [""]);
         assert_eq!(wrapped("one two", usize::MAX), ["one two"]);
+    }
+
+    #[test]
+    fn further_lines_are_indented() {
+        let lines = |width| wrapped_and_styled(Style::new(), "  one two three", width);
+        assert_eq!(lines(80), ["  one two three"]);
+        assert_eq!(lines(11), ["  one two", "    three"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::operate::Operator;
-use crate::cli::terminal::for_stdout;
+use crate::cli::terminal::{for_stdout, width_of_stdout};
 use crate::daemon::signals::Signals;
 use operator::api::GetStatus;
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
         }
         return watch(args, &operator, every, cx).await;
     }
-    cx.say(for_stdout(&text(args.json, &operator.ask(&GetStatus { here: false }).await?)))
+    cx.say(for_stdout(&text(args.json, &operator.ask(&GetStatus { here: false }).await?, width_of_stdout())))
 }
 
 /// Prints the report repeatedly, one below the other.
@@ -59,7 +59,7 @@ async fn watch(args: &Args, operator: &Operator, every: Duration, cx: &mut Conte
     let mut signals = Signals::listen().map_err(CommandError::output)?;
     loop {
         let text = match operator.ask_daemon(&GetStatus { here: false }).await {
-            Ok(report) => text(args.json, &report),
+            Ok(report) => text(args.json, &report, width_of_stdout()),
             // The daemon may start later, or restart.
             Err(failure) => failure.to_string(),
         };

@@ -5,7 +5,7 @@ use std::fmt;
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::{shortened, styled};
+use super::{shortened, styled, wrapped};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
@@ -41,6 +41,9 @@ const GAP: usize = 2;
 /// A narrow terminal shows at least this much of the text at the end of a line, if columns can be left out or shortened.
 const END: usize = 24;
 
+/// The indentation of a text that is wrapped below its row.
+const INDENT: usize = 4;
+
 /// A column of texts is not shortened below this width.
 const SHORTEST: usize = 8;
 
@@ -66,6 +69,25 @@ impl Table {
             *end = shortened(end, room);
         }
         self
+    }
+
+    /// The table with lines of at most `width` columns, if possible. Columns are left out and shortened as by
+    /// [`fitted`](Self::fitted). A text at the end of a row that does not fit there follows below the row, wrapped and complete.
+    pub(crate) fn with_wrapped_ends(mut self, width: usize, optional: &[&str]) -> String {
+        let ends: Vec<_> = self.0.iter_mut().map(|(_, end)| std::mem::take(end)).collect();
+        let table = self.fitted(width, optional);
+        let widths = table.widths();
+        let mut lines = Vec::new();
+        for ((row, _), end) in table.0.iter().zip(ends) {
+            let cells: Vec<_> = row.iter().zip(&widths).map(|(cell, width)| cell.padded(*width)).collect();
+            let used: usize = widths.iter().take(row.len()).map(|width| width + GAP).sum();
+            let (line, fits) = (cells.join(&" ".repeat(GAP)), used.saturating_add(end.width()) <= width);
+            let below = if fits || end.is_empty() { Vec::new() } else { wrapped(&end, width.saturating_sub(INDENT)) };
+            let end = if fits { end } else { String::new() };
+            lines.push(format!("{line}{}{end}", " ".repeat(GAP)).trim_end().to_owned());
+            lines.extend(below.iter().map(|text| format!("{}{text}", " ".repeat(INDENT))));
+        }
+        lines.join("\n")
     }
 
     /// Makes the widest column of texts one column narrower. Returns `false` if every such column is short already.
@@ -119,6 +141,26 @@ mod tests {
         assert_eq!(plain, "NAME             N\na-long-name  12345  why\nb                -\nc            a remark\n");
         assert!(table.to_string().contains("\u{1b}[31ma-long-name\u{1b}[0m"));
     }
+
+    #[test]
+    fn a_text_that_does_not_fit_follows_below_its_row() {
+        let table = || {
+            let row = |name: &str, end: &str| {
+                (vec![Cell::text(name), Cell::new(BAD, "bad"), Cell::quantity(Some(1))], end.to_owned())
+            };
+            Table(vec![row("NAME", "WHY"), row("a", "short"), row("b", "a reason of several words, which is long")])
+        };
+        let lines = |width| anstream::adapter::strip_str(&table().with_wrapped_ends(width, &[])).to_string();
+        assert_eq!(
+            lines(80),
+            "NAME  bad  1  WHY\na     bad  1  short\nb     bad  1  a reason of several words, which is long"
+        );
+        let narrow =
+            "NAME  bad  1  WHY\na     bad  1  short\nb     bad  1\n    a reason of several\n    words, which is long";
+        assert_eq!(lines(24), narrow);
+        assert_eq!(lines(usize::MAX), lines(80));
+    }
+
     #[test]
     fn a_narrow_table_loses_optional_columns_and_then_the_ends_of_texts() {
         let table = || {

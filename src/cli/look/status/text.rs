@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::feed::{consumers, line as feed_line};
 use crate::cli::look::cluster::differences;
-use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, json_for_stdout, styled};
+use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, json_for_stdout, styled, wrapped_and_styled};
 use crate::cli::verdict_line::printable;
 use channel::{
     Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, ReplayStatus, SharedWorkflow,
@@ -21,57 +21,80 @@ const BAR: usize = 12;
 /// The number of unknown values of a channel that are named.
 const UNKNOWN_SHOWN: usize = 5;
 
-pub(super) fn text(json: bool, report: &Report) -> String {
+/// The columns that a narrow terminal does not show, in this order. Other lines show the same numbers, or the sum of them.
+const OPTIONAL: [&str; 5] = ["NEWEST", "QUARANTINED", "LAST POLL", "PENDING", "OLDEST"];
+
+/// The report as text, or as JSON. No line of the text is wider than `width`, if it is given.
+pub(super) fn text(json: bool, report: &Report, width: Option<usize>) -> String {
     if json {
         return json_for_stdout(report);
     }
-    let (now, mut lines) = (Timestamp::now(), Vec::new());
-    let reasons = || report.reasons.iter().map(|reason| format!("  {}", styled(BAD, &printable(reason))));
-    if let Some(daemon) = report.daemon {
-        let ready = if report.ready { styled(GOOD, "ready") } else { styled(BAD, "not ready") };
-        let up = ago(daemon.started, now);
-        lines.push(format!("channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid));
-        lines.extend(reasons());
-    } else if report.instances.is_empty() {
-        lines.push("no daemon is running; this is the recorded state".to_owned());
-    } else {
-        lines.push("no instance is running on this machine; this is the status of the others".to_owned());
-        lines.extend(reasons());
-    }
-    lines.extend(report.warnings.iter().map(|warning| styled(PASSING, &format!("warning: {}", printable(warning)))));
-    lines.extend(report.state_early_ack.iter().map(|why| format!("state: acknowledges early: {}", printable(why))));
-    lines.extend(report.feed.as_ref().map(|feed| feed_line(feed, now)));
-    if !report.instances.is_empty() {
-        lines.push(format!("instances: {}", report.instances.iter().map(instance).collect::<Vec<_>>().join(", ")));
-        lines.extend(differences(&report.instances));
-    }
-    let discovered = report.channels.iter().filter(|channel| channel.discovered).map(|channel| &*channel.channel);
-    let discovered: Vec<_> = discovered.collect();
-    lines.extend((!discovered.is_empty()).then(|| format!("discovered: {}", discovered.join(", "))));
-    lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)).map(|line| styled(PASSING, &line)));
-    for channel in &report.channels {
-        let (name, pinned) = (&channel.channel, channel.pinned.join(", "));
-        lines.extend(channel.account.name().map(|account| format!("account: channel {name}, of {account}")));
-        lines.extend((!pinned.is_empty()).then(|| format!("pinned: channel {name}, by {pinned}")));
-        lines.extend(channel.shared_workflows.iter().map(|SharedWorkflow { workflow_id, first_in, .. }| {
-            format!("notice: channel {name} shows workflow {workflow_id}, which channel {first_in} showed first")
-        }));
-        lines.extend(unknown(channel).map(|unknown| format!("notice: channel {name} shows {unknown}")));
-        lines.extend(replays(channel, now).map(|replay| format!("replay: channel {name}, {replay}")));
-    }
-    for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
-        if kept.events > 0 {
-            let full = if kept.full { ", full" } else { "" };
-            lines.push(format!("{what}: {}, {}{full}", counted(kept.events, "event"), counted(kept.bytes, "byte")));
-        }
-    }
-    let mut text = format!("{}\n\n{}", lines.join("\n"), table(report, now).to_string().trim_end());
+    let (now, width) = (Timestamp::now(), width.unwrap_or(usize::MAX));
+    let lines = lines(report, now);
+    let lines: Vec<_> = lines.iter().flat_map(|(style, line)| wrapped_and_styled(*style, line, width)).collect();
+    let mut text = format!("{}\n\n{}", lines.join("\n"), table(report, now).with_wrapped_ends(width, &OPTIONAL));
     let has_consumers = |feed: &&FeedStatus| !feed.consumers.is_empty();
     if let Some(feed) = report.feed.as_ref().filter(has_consumers) {
         text += "\n\n";
-        text += consumers(&feed.consumers, now).to_string().trim_end();
+        text += &consumers(&feed.consumers, now).with_wrapped_ends(width, &OPTIONAL);
     }
     text
+}
+
+/// The lines above the tables, each with its style.
+fn lines(report: &Report, now: Timestamp) -> Vec<(Style, String)> {
+    let mut lines = Vec::new();
+    let plain = |text: String| (Style::new(), text);
+    let reasons = || report.reasons.iter().map(|reason| (BAD, format!("  {}", printable(reason))));
+    if let Some(daemon) = report.daemon {
+        let ready = if report.ready { styled(GOOD, "ready") } else { styled(BAD, "not ready") };
+        let up = ago(daemon.started, now);
+        lines.push(plain(format!("channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid)));
+        lines.extend(reasons());
+    } else if report.instances.is_empty() {
+        lines.push(plain("no daemon is running; this is the recorded state".to_owned()));
+    } else {
+        lines.push(plain("no instance is running on this machine; this is the status of the others".to_owned()));
+        lines.extend(reasons());
+    }
+    lines.extend(report.warnings.iter().map(|warning| (PASSING, format!("warning: {}", printable(warning)))));
+    let early_ack = report.state_early_ack.iter();
+    lines.extend(early_ack.map(|why| plain(format!("state: acknowledges early: {}", printable(why)))));
+    lines.extend(report.feed.as_ref().map(|feed| plain(feed_line(feed, now))));
+    if !report.instances.is_empty() {
+        let instances = report.instances.iter().map(instance).collect::<Vec<_>>().join(", ");
+        lines.push(plain(format!("instances: {instances}")));
+        lines.extend(differences(&report.instances).map(plain));
+    }
+    let discovered = report.channels.iter().filter(|channel| channel.discovered).map(|channel| &*channel.channel);
+    let discovered: Vec<_> = discovered.collect();
+    lines.extend((!discovered.is_empty()).then(|| plain(format!("discovered: {}", discovered.join(", ")))));
+    lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)).map(|line| (PASSING, line)));
+    lines.extend(report.channels.iter().flat_map(|channel| notices(channel, now)).map(plain));
+    for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
+        if kept.events > 0 {
+            let full = if kept.full { ", full" } else { "" };
+            lines.push(plain(format!(
+                "{what}: {}, {}{full}",
+                counted(kept.events, "event"),
+                counted(kept.bytes, "byte")
+            )));
+        }
+    }
+    lines
+}
+
+/// The lines about one channel, except its pauses.
+fn notices(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
+    let (name, pinned, mut lines) = (&channel.channel, channel.pinned.join(", "), Vec::new());
+    lines.extend(channel.account.name().map(|account| format!("account: channel {name}, of {account}")));
+    lines.extend((!pinned.is_empty()).then(|| format!("pinned: channel {name}, by {pinned}")));
+    lines.extend(channel.shared_workflows.iter().map(|SharedWorkflow { workflow_id, first_in, .. }| {
+        format!("notice: channel {name} shows workflow {workflow_id}, which channel {first_in} showed first")
+    }));
+    lines.extend(unknown(channel).map(|unknown| format!("notice: channel {name} shows {unknown}")));
+    lines.extend(replays(channel, now).map(|replay| format!("replay: channel {name}, {replay}")));
+    lines
 }
 
 /// The values of the service that this version does not know. `None` if all are known.
@@ -254,7 +277,47 @@ pub(super) fn ago(then: Timestamp, now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use operator::Process;
+    use proof::event::Offset;
+    use unicode_width::UnicodeWidthStr;
+
     use super::*;
+
+    #[test]
+    fn the_text_fits_a_terminal_and_keeps_every_word() {
+        let at = Timestamp::from_second(1_000_000).unwrap();
+        let message = "the database at warehouse.example refuses the connection: password authentication failed for role channeld";
+        let error = Problem { message: message.into(), times: 12, since: at, kind: "x".into(), needs_attention: true };
+        let lane = LaneStatus {
+            sink: "warehouse".into(),
+            cursor: Offset::new(1_234_567_890),
+            error: Some(error),
+            ..LaneStatus::default()
+        };
+        let channel = ChannelStatus {
+            channel: "settlements-of-the-fund".into(),
+            lag_events: Some(9_876_543),
+            oldest_undelivered_seconds: Some(7_200),
+            lanes: vec![lane],
+            ..ChannelStatus::default()
+        };
+        let reasons = vec![format!("channel settlements-of-the-fund: sink warehouse: {message}")];
+        let report = Report {
+            daemon: Some(Process { pid: 1, started: at }),
+            reasons,
+            channels: vec![channel],
+            ..Report::default()
+        };
+        let shown = |width| anstream::adapter::strip_str(&text(false, &report, width)).to_string();
+        let (narrow, full) = (shown(Some(80)), shown(None));
+        assert!(narrow.lines().all(|line| line.width() <= 80), "{narrow}");
+        assert!(full.contains(&format!("  {message} (12 times, for")) && full.contains("QUARANTINED"), "{full}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
+        assert!(words(message).is_subset(&words(narrow.split_once("CHANNEL").unwrap().1)), "{narrow}");
+        assert!(narrow.contains("LAG") && !narrow.contains("NEWEST"), "{narrow}");
+    }
 
     #[test]
     fn a_duration_is_shown_in_its_largest_unit() {
