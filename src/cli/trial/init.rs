@@ -22,6 +22,7 @@ use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::prove::check;
 use crate::cli::terminal::for_stdout;
 
+mod admin;
 mod answers;
 mod choices;
 mod commands;
@@ -54,6 +55,9 @@ pub(crate) const FILE: &str = "channeld.toml";
 /// The API key is read from its file. If that file does not exist, the command asks for the key without showing it, or
 /// reads it from standard input with --api-key-stdin. At the end it writes the key to that file with mode 0600. An interrupted
 /// command leaves no file.
+///
+/// If the default port for health and metrics is in use on this machine, the configuration gets another port, and the
+/// command says so.
 ///
 /// If the events go to a table, the command offers a feed, from which applications read the events over HTTP. If the file
 /// feed-token does not exist, it writes a random token for one application, named app, to it, with mode 0600. It prints a
@@ -139,7 +143,10 @@ pub(crate) async fn run(mut args: Args, cx: &mut Context<'_>) -> Result<Exit, Co
     }
     let (file, force, unchecked) = (args.file.clone(), args.force, args.unchecked);
     let directory = directory(&file);
-    let answers = Interview::new(args, &directory, cx)?.answers().await?;
+    let mut answers = Interview::new(args, &directory, cx)?.answers().await?;
+    if let Some(used) = answers.avoid_used_address(&file)? {
+        cx.say(used)?;
+    }
     let mut signals =
         Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(CommandError::io("signals cannot be received"))?;
     tokio::select! {

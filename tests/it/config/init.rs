@@ -59,6 +59,25 @@ async fn the_trial_configuration_works_and_is_not_overwritten() {
 }
 
 #[tokio::test]
+async fn another_port_is_chosen_if_the_default_port_is_in_use() {
+    let (_simulator, directory) = service().await;
+    let (at, file) = (directory.path(), directory.path().join("channeld.toml"));
+    // If this fails, another process of this machine uses the port.
+    let _used = std::net::TcpListener::bind("127.0.0.1:9464");
+    let (code, said) = init(at, &["--demo", "simulated.json"]).await;
+    assert!(code == Some(0) && said.contains("127.0.0.1:9464 is in use on this machine"), "{said}");
+    let written: toml_edit::DocumentMut = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+    let chosen = written["admin"]["listen"].as_str().unwrap();
+    assert!(chosen != "127.0.0.1:9464" && said.contains(&format!("get the address {chosen}")), "{said}");
+
+    // The daemon of the file can be the user of the port.
+    std::fs::write(&file, "").unwrap();
+    let (code, said) = init(at, &["--demo", "simulated.json", "--force"]).await;
+    assert!(code == Some(0) && !said.contains("is in use"), "{said}");
+    assert!(!std::fs::read_to_string(&file).unwrap().contains("[admin]"));
+}
+
+#[tokio::test]
 async fn a_channel_that_does_not_exist_is_reported_and_nothing_is_written() {
     let (simulator, directory) = service().await;
     let mut announced = json!(simulator.announcement());

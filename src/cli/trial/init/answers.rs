@@ -1,5 +1,6 @@
 //! All values of the written configuration, and its text.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::feed::Feed;
@@ -30,6 +31,8 @@ pub(super) struct ConfigAnswers {
     pub(super) channels: Vec<(String, String)>,
     pub(super) sink: Sink,
     pub(super) feed: Option<Feed>,
+    /// The address of the admin listener, if it is not the default address.
+    pub(super) admin: Option<SocketAddr>,
     pub(super) state: PathBuf,
 }
 
@@ -84,6 +87,10 @@ base_url = {}
         }
         text += "\n[state]\n# The progress of every channel and sink. Keep it on a disk that survives a restart.\n";
         text.extend(["path = ", &quoted(&state.display().to_string()), "\n"]);
+        if let Some(admin) = self.admin {
+            text += "\n[admin]\n# Health and metrics. The default port was in use when this file was written.\n";
+            text.extend(["listen = ", &quoted(&admin.to_string()), "\n"]);
+        }
         for (name, id) in channels {
             text.extend(["\n[channels.", name, "]\nid = ", &quoted(id), "\nsinks = [\"events\"]\n"]);
             text += "# Used only while no cursor is recorded: \"earliest\", \"latest\", an offset, or a time such as \"7d\".\nstart = \"earliest\"\n";

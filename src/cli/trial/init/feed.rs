@@ -13,6 +13,9 @@ use crate::cli::terminal::{failure_for_stderr, shell_word};
 /// The address of the feed, if no other address is given.
 pub(super) const LISTEN: &str = "127.0.0.1:9465";
 
+/// The port of [`LISTEN`].
+pub(super) const LISTEN_PORT: u16 = 9465;
+
 /// The type of the sink, if a feed is wanted and no type is given.
 pub(super) const SINK: &str = "sqlite";
 
@@ -55,6 +58,10 @@ impl Feed {
             listen => listen,
         };
         Ok(listen.map(|listen| Self { listen, token_file: directory.join("feed-token") }))
+    }
+
+    pub(super) fn listen(&self) -> &str {
+        &self.listen
     }
 
     /// The file of the token, if it does not exist yet.

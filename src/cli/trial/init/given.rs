@@ -52,6 +52,7 @@ pub(super) fn answers(args: &mut Args, directory: &Path, cx: &mut Context<'_>) -
         channels: Vec::new(),
         sink: Sink::stdout(),
         feed: None,
+        admin: None,
         state: if is_installed { "/var/lib/channeld".into() } else { directory.join("state") },
     })
 }
