@@ -89,6 +89,8 @@ impl Statement {
                 let since = self.time(since);
                 self.conditions.push(format!("\"time\" > {since}"));
             }
+            // SQLite reads the rows by the index on the time only if the condition is a comparison. Every time is a text.
+            TableRange::Timed if self.dialect == Dialect::Sqlite => self.conditions.push("\"time\" > ''".to_owned()),
             TableRange::Timed => self.conditions.push("\"time\" is not null".to_owned()),
             TableRange::Timeless => self.conditions.push("\"time\" is null".to_owned()),
         }

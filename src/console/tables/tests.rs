@@ -2,9 +2,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, params, params_from_iter};
 
 use super::*;
+use crate::tables::sql::{NEWEST_FIRST, TableRange};
 use crate::tables::sqlite::Sqlite;
 use sink::SqliteSettings;
 
@@ -121,6 +122,26 @@ async fn pages_list_each_row_once_newest_first() {
     assert_eq!(wallets, (0..10).rev().map(|ten| ten * 10).collect::<Vec<_>>());
     let (from, to) = (Timestamp::from_second(1_800_000_010).ok(), Timestamp::from_second(1_800_000_011).ok());
     assert_eq!(all(&table, &EventFilter { from, to, ..EventFilter::default() }).await, [23, 22, 21, 20]);
+}
+
+#[test]
+fn the_list_is_read_by_the_index_on_the_time() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(table(directory.path(), Search::None, 10));
+    let rows = Connection::open(directory.path().join("events.db")).unwrap();
+    for range in [TableRange::Timed, TableRange::Timeless, TableRange::Since(Timestamp::UNIX_EPOCH)] {
+        for filter in [EventFilter::default(), chosen(Facet::Type, "wallet.status")] {
+            let mut statement = Statement::new(Dialect::Sqlite);
+            statement.filtered(&filter);
+            statement.within(range, None);
+            let (columns, conditions) = (sql::columns(Dialect::Sqlite), statement.conditions());
+            let query = format!("select {columns} from events where {conditions} order by {NEWEST_FIRST} limit 200");
+            let mut plan = rows.prepare(&format!("explain query plan {query}")).unwrap();
+            let steps = plan.query_map(params_from_iter(&statement.values), |row| row.get::<_, String>(3)).unwrap();
+            let steps: Vec<_> = steps.map(Result::unwrap).collect();
+            assert!(steps[0].contains("USING INDEX events_time"), "{range:?} {filter:?}: {steps:?}");
+        }
+    }
 }
 
 #[tokio::test]
