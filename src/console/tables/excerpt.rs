@@ -44,6 +44,9 @@ const LONGEST: usize = 66;
 /// The largest number of characters before the word.
 const BEFORE: usize = 24;
 
+/// The largest number of characters before a part of an address or a hash. More digits would be wrapped in the narrow column.
+const BEFORE_WITHIN_WORD: usize = 10;
+
 /// The largest number of characters in a field's name.
 const NAME: usize = 24;
 
@@ -179,9 +182,10 @@ impl Field<'_> {
     fn cut(&self, word: Range<usize>) -> Excerpt {
         let (before, after) = (&self.text[..word.start], &self.text[word.end..]);
         let after = if self.value.is_empty() { after.to_owned() } else { format!("{after}: {}", self.value) };
-        let word = beginning(&self.text[word], LONGEST);
+        let (range, word) = (word.clone(), beginning(&self.text[word], LONGEST));
         let room = LONGEST.saturating_sub(word.chars().count());
-        let before = end(before, room.min(BEFORE));
+        let is_within_word = matches!(fit(self.text, &range), Fit::End | Fit::Within);
+        let before = end(before, room.min(if is_within_word { BEFORE_WITHIN_WORD } else { BEFORE }));
         let room = room.saturating_sub(before.chars().count());
         Excerpt { field: beginning(self.name, NAME), before, word, after: beginning(&after, room) }
     }

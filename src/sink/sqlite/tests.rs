@@ -325,7 +325,7 @@ async fn the_ends_of_ids_are_indexed_in_new_and_existing_rows() {
     deliver(&sink, &channel(1), &[record_about(&channel(1), 2, other)]).await.unwrap();
     let found = |backwards: &str| {
         place.numbers(&format!(
-            "select event_offset from order_ends join \"order\" on id = order_ends.rowid where text match '{backwards}' order by 1"
+            "select event_offset from order_ends join \"order\" on id = order_ends.rowid where order_ends match '{backwards}' order by 1"
         ))
     };
     assert_eq!((found("7ea0*"), found("7ea09f*"), found("9766e9c7*")), (vec![1, 2], vec![1], vec![]));
@@ -358,7 +358,7 @@ async fn retention_deletes_the_oldest_rows_first() {
     assert_eq!(until_at_most(&place, 2).await, 2);
     assert_eq!(place.offsets(), [2, 3]);
     for (index, word) in [("search", "wallet"), ("ends", "1* OR 2* OR 3*")] {
-        let count = format!("select count(*) from order_{index} where text match '{word}'");
+        let count = format!("select count(*) from order_{index} where order_{index} match '{word}'");
         assert_eq!(place.numbers(&count), [2], "{index}");
     }
     drop(sink);

@@ -26,6 +26,7 @@ fn a_matching_word_is_shown_with_its_field() {
         ("12", r#"{"hash":"0x12","id":"1234"}"#, "id: [12]34"),
         ("12AB", r#"{"id":"z12ab","hash":"0x12abcd"}"#, "hash: 0x[12ab]cd"),
         ("ABCD", r#"{"id":"zabcd","hash":"0x12abcd","other":"00abcd"}"#, "hash: 0x12[abcd]"),
+        ("c0ffee", r#"{"to":"0x00112233445566778899aabbccddeeff00c0ffee"}"#, "to: …ccddeeff00[c0ffee]"),
         ("abcd", r#"{"id":"xyzabcd"}"#, ""),
         ("amount", r#"{"a":{"amount":"7"}}"#, ": [amount]: 7"),
         ("params", r#"{"params":{"a":1}}"#, ": [params]"),
