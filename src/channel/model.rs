@@ -87,7 +87,7 @@ impl Life {
         let mut ended = Ended::InOrder;
         let runs = self.world.history.runs.iter().copied().map(Some).chain([None]);
         for (number, run) in runs.enumerate() {
-            self.world.lose(number);
+            self.world.lose(&self.disk, number);
             reload::replay(&self.world, &self.disk, number).await;
             ended = self.run(run, ended).await?;
         }

@@ -43,7 +43,7 @@ fn is_quarantined(ledger: &Ledger, offset: Offset) -> bool {
 }
 
 /// The ledger as it is on disk.
-fn read(disk: &Disk) -> Ledger {
+pub(super) fn recorded(disk: &Disk) -> Ledger {
     Ledger::load(disk.entries(pool::channel()), usize::MAX).unwrap().0
 }
 
@@ -55,7 +55,7 @@ impl World {
     /// Returns whether everything is published, and every lane has all events that it will ever receive.
     pub(super) fn is_settled(&self, disk: &Disk) -> bool {
         let inner = self.lock();
-        let ledger = read(disk);
+        let ledger = recorded(disk);
         if ledger.contradiction().is_some() {
             // An operator has to accept the service's current events.
             return true;
@@ -84,7 +84,7 @@ impl World {
     /// Checks the state after everything is settled.
     pub(super) fn check_end(&self, disk: &Disk) -> Result<(), String> {
         let mut inner = self.lock();
-        let ledger = read(disk);
+        let ledger = recorded(disk);
         match ledger.contradiction() {
             Some(contradiction) if inner.accepted => {
                 return Err(format!("still after it was accepted: {contradiction:?}"));
@@ -144,7 +144,7 @@ impl World {
     /// event that a sink has accepted but that is not recorded may be delivered again.
     pub(super) fn check_between(&self, disk: &Disk, in_order: bool) -> Result<(), String> {
         let mut inner = self.lock();
-        let ledger = read(disk);
+        let ledger = recorded(disk);
         for number in 0..inner.lanes.len() {
             let (sink, through) = (sink_name(number), through(&ledger, number));
             let is_recorded =

@@ -8,14 +8,15 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 
 use ledger::Cursor;
+use ledger::testing::Disk;
 use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Message};
 use sink::{Delivery, Fault, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 
-use super::expect::Fate;
+use super::expect::{Fate, recorded};
 use super::history::{EventKind, SinkPlan, SinkTrouble};
-use super::pool;
 use super::world::{Inner, Step, World, wait};
+use super::{pool, sink_name};
 
 #[derive(Debug)]
 pub(super) struct RecordingSink {
@@ -60,22 +61,22 @@ impl AcceptedEvents {
         self.rows.iter().any(|(row, _)| row == key)
     }
 
-    /// Removes at most this number of the last events. A sink that has lost only late deliveries cannot tell, so nothing is
-    /// removed if the last event was delivered late.
-    fn lose(&mut self, events: usize) -> usize {
-        let mut lost = 0;
-        if self.rows.last().is_some_and(|(row, position)| Some(row.offset) <= *position) {
-            return 0;
-        }
-        while lost < events
-            && let Some((row, position)) = self.rows.pop()
-        {
+    /// Removes at most this number of the last events. A sink cannot tell that it has lost late deliveries if it still has its
+    /// confirmed position, so no late delivery is removed then.
+    fn lose(&mut self, events: usize, confirmed: Option<Offset>) -> usize {
+        let is_noticed = |lost: &[(EventKey, Option<Offset>)]| {
+            lost.first().is_none_or(|(_, position)| *position < confirmed)
+                || lost.iter().all(|(row, position)| Some(row.offset) > *position)
+        };
+        let all = self.rows.len();
+        let left = (all.saturating_sub(events)..all).find(|left| is_noticed(&self.rows[*left..])).unwrap_or(all);
+        let lost = all - left;
+        for (row, position) in self.rows.drain(left..).rev() {
             let row = row.offset;
             self.position = Some(Cursor { through: position });
             self.times.remove(&row);
             self.may_repeat.remove(&row);
             self.lost.insert(row);
-            lost += 1;
         }
         self.last = self.rows.iter().map(|(row, _)| row.offset).max();
         lost
@@ -84,11 +85,14 @@ impl AcceptedEvents {
 
 impl World {
     /// Makes sinks lose events according to the history, before the run with this number.
-    pub(super) fn lose(&self, run: usize) {
+    pub(super) fn lose(&self, disk: &Disk, run: usize) {
         for (_, lane, events) in self.history.losses.iter().filter(|(before, ..)| *before == run) {
+            let confirmed = recorded(disk).confirmed(&sink_name(*lane));
+            let confirmed =
+                confirmed.and_then(|confirmed| confirmed.position.max(confirmed.last.map(|last| last.offset)));
             let mut inner = self.lock();
             let Some(taken) = inner.lanes.get_mut(*lane) else { continue };
-            let lost = taken.lose(*events);
+            let lost = taken.lose(*events, confirmed);
             inner.totals.lost += lost as u64;
             drop(inner);
             self.log(|| format!("sink {lane} loses {lost} events"));
