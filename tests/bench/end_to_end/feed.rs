@@ -29,11 +29,14 @@ const TICK: Duration = Duration::from_micros(200);
 
 const LIMIT: usize = 1_000;
 
-/// A client that polls over one connection.
+/// A client that polls. The daemon closes each connection after one answer.
 struct Client {
-    stream: BufReader<TcpStream>,
+    address: SocketAddr,
     after: i64,
 }
+
+/// The connection of one poll.
+struct Poll(BufReader<TcpStream>);
 
 /// The part of an answer that the benchmark checks.
 #[derive(Deserialize)]
@@ -63,7 +66,7 @@ pub(crate) fn run(events: u32, time: Duration) {
     let mut table = Table::of_figures(&format!("feed: an SQLite table with {} events", figure(events.into())));
 
     let before = daemon.cost();
-    let (mut client, began) = (Client::connect(address, 0), Instant::now());
+    let (mut client, began) = (Client { address, after: 0 }, Instant::now());
     let read = client.read_until(events.into());
     let took = began.elapsed().as_secs_f64();
     let cpu = daemon.cost().cpu.saturating_sub(before.cpu).as_secs_f64();
@@ -153,10 +156,6 @@ fn stream(address: SocketAddr, after: i64) -> TcpStream {
 }
 
 impl Client {
-    fn connect(address: SocketAddr, after: i64) -> Self {
-        Self { stream: BufReader::with_capacity(256 << 10, TcpStream::connect(address).unwrap()), after }
-    }
-
     /// Reads until this position. Returns the number of bytes.
     fn read_until(&mut self, position: i64) -> usize {
         let mut bytes = 0;
@@ -168,14 +167,14 @@ impl Client {
 
     /// Waits for the next events, and checks that none is missing. Returns the number of bytes.
     fn poll(&mut self) -> usize {
-        let stream = self.stream.get_mut();
+        let mut stream = TcpStream::connect(self.address).unwrap();
         write!(
             stream,
             "GET /v1/channels/c0/events?after={}&limit={LIMIT}&wait=30s HTTP/1.1\r\nHost: feed\r\nAuthorization: Bearer {TOKEN}\r\n\r\n",
             self.after
         )
         .unwrap();
-        let body = self.body();
+        let body = Poll(BufReader::with_capacity(256 << 10, stream)).body();
         let Answer { events, next } = serde_json::from_slice(&body).unwrap();
         for event in &events {
             assert!(
@@ -188,7 +187,9 @@ impl Client {
         assert_eq!(next, self.after);
         body.len()
     }
+}
 
+impl Poll {
     /// The body of an answer that is sent in chunks.
     fn body(&mut self) -> Vec<u8> {
         let status = self.line();
@@ -207,7 +208,7 @@ impl Client {
             let size = usize::from_str_radix(&self.line(), 16).unwrap();
             let start = body.len();
             body.resize(start + size, 0);
-            self.stream.read_exact(&mut body[start..]).unwrap();
+            self.0.read_exact(&mut body[start..]).unwrap();
             assert_eq!(self.line(), "");
             if size == 0 {
                 return body;
@@ -217,7 +218,7 @@ impl Client {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
+        self.0.read_line(&mut line).unwrap();
         line.trim_end_matches("\r\n").to_owned()
     }
 }
