@@ -12,7 +12,6 @@ use super::page::{self, Badge, PageRequest};
 use super::tables::{HitCount, MOST_NEW, OpenSource, Page, Sample, Search, Table};
 use super::text::whole;
 use super::watchers::WatcherNames;
-use channel::grouped;
 use operator::Report;
 
 mod export;
@@ -76,7 +75,7 @@ fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> S
         (Some(page), _) => page::events(page.rows.len() as u64),
         (None, Some(HitCount::Exactly(count))) => page::events(count as u64),
         (None, Some(HitCount::AtLeast(count))) => format!("at least {}", page::events(count as u64)),
-        _ if !query.is_restricted() && sample.total > 0 => format!("about {} events", grouped(rounded(sample.total))),
+        _ if !query.is_restricted() && sample.total > 0 => format!("about {}", page::events(rounded(sample.total))),
         _ => match page.filter(|page| page.has_more && query.below.is_none()) {
             Some(page) => format!("the newest {}", page::events(page.rows.len() as u64)),
             None => "events".to_owned(),

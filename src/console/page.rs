@@ -12,7 +12,7 @@ use strum::{EnumString, IntoStaticStr};
 
 use super::access::Visitor;
 use super::state::State;
-use super::text::whole;
+use super::text::{sentence, whole};
 use operator::runbook;
 
 mod values;
@@ -249,7 +249,7 @@ pub(super) fn advice(reason: &str, message: &str) -> Markup {
     let Some((topic, name)) = runbook::by_name(&topics, reason) else { return html! {} };
     html! {
         div.advice {
-            p { strong { "What to do: " } (topic.remedy(message, THREE_LINES)) }
+            p { strong { "What to do: " } (sentence(&topic.remedy(message, THREE_LINES))) }
             details {
                 summary { "More" span.hidden { " about " (name) } }
                 pre.runbook tabindex="0" { (topic.text(WIDTH)) }

@@ -48,6 +48,21 @@ fn isolated(text: &str, most: usize) -> Markup {
     PreEscaped(html)
 }
 
+/// Turns a message into a sentence: it begins with a capital letter, if it begins with a lower-case word, and it ends with a full stop.
+pub(super) fn sentence(message: &str) -> String {
+    let message = message.trim_end();
+    let first = message.split_whitespace().next().unwrap_or_default();
+    let is_word = !first.is_empty() && first.trim_end_matches([',', ':']).bytes().all(|byte| byte.is_ascii_lowercase());
+    let mut sentence = message.to_owned();
+    if is_word {
+        sentence[..1].make_ascii_uppercase();
+    }
+    if !message.is_empty() && !message.ends_with(['.', '!', '?', '…']) {
+        sentence.push('.');
+    }
+    sentence
+}
+
 /// Renders untrusted text with up to [`LONG`] characters.
 pub(super) fn whole(text: &str) -> Markup {
     isolated(text, LONG)

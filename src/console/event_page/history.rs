@@ -5,7 +5,7 @@ use maud::{Markup, Render, html};
 
 use crate::page::{segment, time};
 use crate::text::text;
-use channel::{LaneStatus, span};
+use channel::{LaneStatus, counted, span};
 use operator::api::{DeadLetter, Journey};
 
 #[cfg(test)]
@@ -210,7 +210,7 @@ pub(super) fn steps_after_cursor(lane: &LaneStatus, channel: &str, offset: i64, 
         .collect();
     if let Some(DeadLetter { facts, .. }) = journey.dead_letters.iter().find(|letter| letter.sink == *sink) {
         let detail = html! {
-            "after " (facts.attempts) " attempts; last response: " (text(&facts.reason)) ". "
+            "after " (counted(facts.attempts.into(), "attempt")) "; last response: " (text(&facts.reason)) ". "
             a href={ "/held/dead/" (segment(channel)) "/" (segment(sink)) "/" (offset) } { "Show the dead letter" }
         };
         let given_up = html! { "Dead letter at " (text(sink)) };

@@ -13,7 +13,7 @@ use super::history::{EventOrigin, HistoryStep, StepTime, sink_steps};
 use super::show::show;
 use super::shown_event::{ShownEvent, created, lanes};
 use crate::page::{Badge, PageRequest, advice, ago, form};
-use crate::text::text;
+use crate::text::{sentence, text};
 use channel::{RejectionReason, counted};
 use ledger::{DeadLetterFacts, Quarantined};
 use operator::api::{ChannelEntry, DeadLetterEvent, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
@@ -47,7 +47,7 @@ pub(crate) async fn quarantined(request: PageRequest, Path((channel, offset)): P
         },
         notice: html! {
             div.notice.bad role="note" {
-                p { strong { "Not delivered. " } (text(&facts.detail)) "." }
+                p { strong { "Not delivered. " } (text(&sentence(&facts.detail))) }
                 @if let Some(original) = &facts.original {
                     p { "The same proof, or the same event with different content, was delivered earlier at offset " (original.offset.get()) " of channel "
                         (text(&original.channel_id.to_string())) "." }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use strum::VariantArray;
 
 use super::query::{Query, ROWS};
-use crate::page::{network_name, search_field};
+use crate::page::{events, network_name, search_field};
 use crate::tables::{Facet, Sample, Search};
 use crate::text::{id, text};
 use crate::watchers::WatcherNames;
@@ -100,7 +100,7 @@ fn choices(facet: Facet, query: &Query, sample: &Sample, names: &BTreeMap<&str, 
                         @if facet == Facet::Verdict {
                             p.note { "Rejected events are not delivered. They are in the " a href="/held" { "quarantine" } "." }
                         }
-                        p.note { "The numbers count the newest " (grouped(sample.rows.len() as u64)) " events." }
+                        p.note { "The numbers count the newest " (events(sample.rows.len() as u64)) "." }
                     }
                     button.primary type="submit" { "Apply" }
                 }

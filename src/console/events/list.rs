@@ -167,7 +167,7 @@ pub(super) fn below(query: &Query, page: &Page) -> Markup {
                 }
                 a.button href=(query.patiently(last.as_ref())) { "Search further back" }
             }
-            span.took { (page.rows.len()) " events, found in " (page.took.as_millis()) " ms" }
+            span.took { (page::events(page.rows.len() as u64)) ", found in " (page.took.as_millis()) " ms" }
         }
     }
 }

@@ -50,6 +50,20 @@ fn a_long_id_is_shortened_in_the_middle() {
 }
 
 #[test]
+fn a_sentence_has_a_capital_letter_and_a_full_stop() {
+    for (message, expected) in [
+        ("the report is of another event", "The report is of another event."),
+        ("answered: no", "Answered: no."),
+        ("0xab is unknown.", "0xab is unknown."),
+        ("workflow_owner differs", "workflow_owner differs."),
+        ("cut…", "Cut…"),
+        ("", ""),
+    ] {
+        assert_eq!(sentence(message), expected);
+    }
+}
+
+#[test]
 fn the_lines_of_a_hash_break_evenly() {
     let hash = format!("0x{}", "0123456789abcdef".repeat(4));
     let even = format!("0x{}", ["0123456789abcdef"; 4].join("<wbr>"));
