@@ -51,12 +51,12 @@ pub(super) fn show(steps: &[HistoryStep]) -> Markup {
     let mut before = None;
     html! {
         ol.history {
-            @for step in steps {
+            @for (index, step) in steps.iter().enumerate() {
                 li.bad[!step.is_good] {
                     span.when {
                         @match step.when {
                             StepTime::At(at) => {
-                                (moment(at)) @if let Some(after) = before.replace(at).and_then(|before| after(before, at)) { " " span.after { (after) } }
+                                (moment(at, is_exact(at, &steps[index + 1..]))) @if let Some(after) = before.replace(at).and_then(|before| after(before, at)) { " " span.after { (after) } }
                             }
                             StepTime::NotRecorded => span.none { "time not recorded" },
                             StepTime::Now => "now",
@@ -69,9 +69,19 @@ pub(super) fn show(steps: &[HistoryStep]) -> Markup {
     }
 }
 
-/// A time in UTC, with milliseconds if it has them.
-fn moment(at: Timestamp) -> Markup {
-    if at.subsec_nanosecond() == 0 {
+/// Whether a time is shown with milliseconds. It is not if a later step of the same second is recorded in whole seconds:
+/// with milliseconds, the later step would seem to be the earlier one.
+fn is_exact(at: Timestamp, later: &[HistoryStep]) -> bool {
+    let is_whole = |time: Timestamp| time.subsec_nanosecond() == 0;
+    let has_whole_in_second = later
+        .iter()
+        .any(|step| matches!(step.when, StepTime::At(later) if is_whole(later) && later.as_second() == at.as_second()));
+    !is_whole(at) && !has_whole_in_second
+}
+
+/// A time in UTC, with or without milliseconds.
+fn moment(at: Timestamp, is_exact: bool) -> Markup {
+    if !is_exact {
         return time(Some(at));
     }
     html! { time datetime=(format!("{at:.3}")) title=(format!("{at} (UTC)")) { (at.strftime("%Y-%m-%d %H:%M:%S%.3f")) } }

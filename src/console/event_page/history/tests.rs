@@ -47,6 +47,16 @@ fn times_have_milliseconds_and_the_wait_since_the_step_before() {
 }
 
 #[test]
+fn a_time_in_whole_seconds_never_seems_to_be_before_the_step_before() {
+    let step = |milliseconds: i64| {
+        HistoryStep::new(Timestamp::from_millisecond(1_800_000_000_000 + milliseconds).ok(), "", "")
+    };
+    let html = shown(&[step(6_500), step(7_928), step(7_000)]);
+    assert!(html.contains("08:00:06.500<") && html.matches("08:00:07<").count() == 2, "{html}");
+    assert!(!html.contains("08:00:07.928<"), "{html}");
+}
+
+#[test]
 fn a_wait_is_shown_only_if_known() {
     let origin = EventOrigin { created: at(0), received: at(9), was_read: true, proved: at(5) };
     assert!(origin.wait(at(10), at(10)).is_none(), "no later event was delivered first");
