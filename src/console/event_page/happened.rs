@@ -31,7 +31,7 @@ struct Fact {
 impl Fact {
     /// A value as the event writes it.
     fn new(name: &str, value: String) -> Self {
-        let shown = if name.to_ascii_lowercase().contains("amount") { grouped(&value) } else { value.clone() };
+        let shown = if is_amount(name, &value) { grouped(&value) } else { value.clone() };
         Self { name: name.to_owned(), shown: html! { span.mono { (long(&cut(&shown))) } }, copied: value, link: None }
     }
 
@@ -160,6 +160,15 @@ fn cut(value: &str) -> String {
     }
 }
 
+/// Whether a number is an amount. Most amounts have a telling name. A number with this many digits is an amount in the
+/// smallest unit of a token, and too long to be read without separators. An id is never grouped.
+fn is_amount(name: &str, value: &str) -> bool {
+    const LONG_NUMBER: usize = 16;
+    let name = name.to_ascii_lowercase();
+    let is_named = ["amount", "shares", "proceeds", "price", "balance"].iter().any(|part| name.contains(part));
+    !name.ends_with("id") && (is_named || value.len() >= LONG_NUMBER)
+}
+
 /// A whole number of any length with a comma after each three digits. Another text does not change.
 fn grouped(digits: &str) -> String {
     if digits.len() < 5 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -248,6 +257,20 @@ mod tests {
         let html = show(Some(&decoded), None, Badge::Verified, &BTreeMap::new(), &watchers(&[])).into_string();
         assert!(html.contains("U+202E") && html.contains("z…") && html.len() < 3_000, "{html}");
         assert_eq!(html.matches("data-copy").count(), 1, "only the short value without invisible characters");
+    }
+
+    #[test]
+    fn amounts_have_separators_and_ids_do_not() {
+        let long = "165063443648576162790000000000";
+        for (name, value, expected) in [
+            ("amount", "97581", true),
+            ("proceeds", "97581", true),
+            ("navPerUnit", long, true),
+            ("settlementId", long, false),
+            ("executedAt", "1795743747", false),
+        ] {
+            assert_eq!(is_amount(name, value), expected, "{name}");
+        }
     }
 
     #[test]
