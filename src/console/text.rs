@@ -52,7 +52,8 @@ fn isolated(text: &str, most: usize) -> Markup {
 pub(super) fn sentence(message: &str) -> String {
     let message = message.trim_end();
     let first = message.split_whitespace().next().unwrap_or_default();
-    let is_word = !first.is_empty() && first.trim_end_matches([',', ':']).bytes().all(|byte| byte.is_ascii_lowercase());
+    let is_word =
+        !first.is_empty() && first.trim_end_matches([',', ':', '.', '…']).bytes().all(|byte| byte.is_ascii_lowercase());
     let mut sentence = message.to_owned();
     if is_word {
         sentence[..1].make_ascii_uppercase();
@@ -84,6 +85,11 @@ pub(super) fn marked(before: &str, word: &str, after: &str) -> Markup {
         html.push_str(end);
     }
     PreEscaped(html)
+}
+
+/// Whether a status says that an operation or a query failed.
+pub(super) fn is_failure(status: &str) -> bool {
+    ["failed", "reverted", "error"].contains(&status)
 }
 
 /// Renders untrusted text, or a dash if the text is missing or empty.

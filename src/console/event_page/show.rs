@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use super::shown_event::{ShownEvent, Verification};
 use super::{happened, history, proof};
 use crate::page::{Badge, PageRequest, copy_button, time};
-use crate::text::{Json, text, whole};
+use crate::text::{Json, is_failure, text, whole};
 use crate::watchers::WatcherNames;
 use ::proof::event::{EventType, Object, Proofs};
 use ::proof::verify::{Dissected, Verdict, Verified, Verifier};
@@ -132,11 +132,11 @@ fn verdict_box(examined: &Verification, is_again: bool, stored: Option<(&str, Ba
 fn finality(verified: &Verified) -> Markup {
     let (confidence, network) = record::confidence_and_network(verified);
     let event = verified.event();
-    let step = event.payload.status.as_deref().filter(|_| event.kind == EventType::OperationStatus);
+    let status = event.payload.status.as_deref().filter(|_| event.kind == EventType::OperationStatus);
     html! {
         p.sub {
-            @match (step, confidence) {
-                (Some(step), _) => { "Step: " (text(step)) ". Only the step confirmed is final." }
+            @match (status, confidence) {
+                (Some(status), _) => { "Status: " span.bad[is_failure(status)] { (text(status)) } ". Only the status confirmed is final." }
                 (None, Some(Confidence::Finalized)) => "Confidence: finalized.",
                 (None, Some(confidence)) => { "Confidence: " (confidence.name()) ". The chain may still drop this event." }
                 (None, None) if event.kind == EventType::WatcherEvent => "Confidence: none is signed, so the chain may still drop this event.",

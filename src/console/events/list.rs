@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::query::Query;
 use crate::page::{self, Badge, PageRequest, network_name, time};
 use crate::tables::{Excerpt, OnlyWhole, Page, PagePosition, Row, Search};
-use crate::text::{marked, or_dash, text};
+use crate::text::{is_failure, marked, or_dash, text};
 use crate::watchers::WatcherNames;
 use operator::Report;
 
@@ -54,7 +54,7 @@ pub(super) fn rows(rows: &[Row], watchers: &WatcherNames) -> Markup {
         ("Source", "source mono"),
         ("Service", "service"),
         ("Network", "network"),
-        ("Status", "status"),
+        ("Confidence or status", "status"),
         ("Time (UTC)", "time"),
     ];
     let today = Timestamp::now().strftime("%Y-%m-%d").to_string();
@@ -108,11 +108,13 @@ fn name(row: &Row) -> Markup {
     }
 }
 
-/// The status or, for an event without one, the signed confidence.
+/// The status or, for an event without one, the signed confidence. A failure is red.
 fn status(row: &Row) -> Markup {
     match (&row.status, row.confidence) {
         (None, Some(confidence)) => html! { span title="Confidence: how final the block is" { (confidence.name()) } },
-        (status, _) => or_dash(status.as_deref()),
+        (status, _) => {
+            html! { span.bad[status.as_deref().is_some_and(is_failure)] title=[status.as_ref().map(|_| "Status")] { (or_dash(status.as_deref())) } }
+        }
     }
 }
 
