@@ -47,7 +47,7 @@ fn list(report: Option<&Report>, configured: &[String], consumers: &[String]) ->
     let tabs = TABS.iter().map(|(href, name, rest)| Destination::new(&format!("{name}{rest}"), "page", *href));
     let mut all: Vec<_> = tabs.collect();
     all.extend(OTHER_PAGES.map(|(href, name)| Destination::new(name, "page", href)));
-    let events = |channel: &str| Destination::new(channel, "events of the channel", events_of(channel));
+    let events = |channel: &str| Destination::new(&format!("{channel}: events"), "channel", events_of(channel));
     let Some(report) = report else {
         all.extend(configured.iter().map(|channel| events(channel)));
         all.truncate(MOST);
@@ -55,7 +55,7 @@ fn list(report: Option<&Report>, configured: &[String], consumers: &[String]) ->
     };
     for known in &report.channels {
         let (name, href) = (&known.channel, format!("/daemon#{}", segment(&channel_anchor(&known.channel))));
-        all.extend([events(name), Destination::new(name, "status of the channel", href)]);
+        all.extend([events(name), Destination::new(&format!("{name}: status"), "channel", href)]);
     }
     for known in &report.channels {
         let sink = |sink: &str| {
@@ -113,7 +113,7 @@ mod tests {
         let all = list(None, &["fund a".to_owned()], &[]);
         assert_eq!(all[0], Destination::new("Events", "page", "/"));
         assert!(all.iter().any(|one| one.name == "Quarantine and dead letters" && one.href == "/held"));
-        assert_eq!(all.last().unwrap(), &Destination::new("fund a", "events of the channel", "/?channel=fund+a"));
+        assert_eq!(all.last().unwrap(), &Destination::new("fund a: events", "channel", "/?channel=fund+a"));
     }
 
     #[test]

@@ -12,7 +12,8 @@
         palette.setAttribute("aria-labelledby", "goal-label");
         palette.innerHTML = '<label id="goal-label" for="goal">Go to</label><input id="goal" type="text" role="combobox" aria-expanded="true"'
             + ' aria-controls="goals" aria-autocomplete="list" autocomplete="off" spellcheck="false" placeholder="Page, channel, sink or consumer">'
-            + '<div id="goals" role="listbox" aria-labelledby="goal-label"></div><p class="note" role="status"></p>';
+            + '<div id="goals" role="listbox" aria-labelledby="goal-label"></div><p class="note" role="status"></p>'
+            + '<p class="note keys"><span><kbd>↑</kbd> <kbd>↓</kbd> choose</span><span><kbd>Enter</kbd> open</span><span><kbd>Esc</kbd> close</span></p>';
         const [, field, list, note] = palette.children;
         const shown = () => [...list.children].filter((option) => !option.hidden);
         const choose = (chosen) => {
