@@ -17,7 +17,7 @@ use operator::runbook;
 
 mod values;
 
-pub(super) use values::{ago, copied, copy_button, events, network_name, search_field, signer, time};
+pub(super) use values::{ago, copied, copy_button, events, network_name, search_field, signer, time, with_copy_button};
 
 /// The tabs of the navigation: the address, the name, and the rest of the name, which a phone does not show.
 pub(super) const TABS: [(&str, &str, &str); 4] = [

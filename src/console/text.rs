@@ -24,9 +24,6 @@ const SHORT: usize = 160;
 /// How many bytes of a JSON text are shown. Also the largest number of characters of any other text.
 const LONG: usize = 200_000;
 
-/// After how many digits of a hash a line can break.
-const EVEN: usize = 16;
-
 /// The deepest JSON level that is indented further than its parent.
 const DEEPEST: usize = 12;
 
@@ -123,18 +120,32 @@ fn visible(c: char) -> Option<String> {
     }
 }
 
-/// Appends up to `most` characters. In a hash, lines can break only after each [`EVEN`] digits, so that no single digit
-/// begins a line.
+/// After how many digits of an address or a hash a line can break. `None` for other texts.
+pub(super) fn even_lines(text: &str) -> Option<usize> {
+    const ADDRESS: usize = 40;
+    let digits = text.trim_matches('"').strip_prefix("0x")?;
+    let is_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match digits.len() {
+        ADDRESS if is_hexadecimal => Some(20),
+        64.. if is_hexadecimal => Some(16),
+        _ => None,
+    }
+}
+
+/// Appends up to `most` characters. In an address or a hash, lines can break only between groups of digits of the same
+/// length, so that no single digit begins a line. In a number with separators, they can break after each separator.
 fn push_evenly(html: &mut String, text: &str, most: usize) {
-    let digits = text.trim_matches('"').strip_prefix("0x");
-    let is_hash =
-        digits.is_some_and(|digits| digits.len() >= 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let even = even_lines(text);
+    let is_grouped = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
     let begins = text.len() - text.trim_start_matches('"').len() + 2;
     for (at, c) in text.chars().take(most).enumerate() {
-        if is_hash && at > begins && (at - begins).is_multiple_of(EVEN) && c.is_ascii_hexdigit() {
+        if even.is_some_and(|even| at > begins && (at - begins).is_multiple_of(even)) && c.is_ascii_hexdigit() {
             html.push_str("<wbr>");
         }
         push(html, c);
+        if is_grouped && c == ',' {
+            html.push_str("<wbr>");
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::page::{Badge, copy_button, network_name, time};
-use crate::text::{long, text};
+use crate::page::{Badge, copy_button, network_name, time, with_copy_button};
+use crate::text::text;
 use crate::watchers::{WatcherNames, watcher_id};
 use channel::grouped_digits;
 use proof::event::Object;
@@ -22,8 +22,8 @@ const LONGEST: usize = 160;
 struct Fact {
     name: String,
     shown: Markup,
-    /// The text that the copy button copies. Empty without a button.
-    copied: String,
+    /// The value without its tooltips and separators. Empty if it is not put into an address.
+    value: String,
     /// The address of this fact in a block explorer.
     link: Option<String>,
 }
@@ -32,17 +32,17 @@ impl Fact {
     /// A value as the event writes it.
     fn new(name: &str, value: String) -> Self {
         let shown = if is_amount(name, &value) { grouped(&value) } else { value.clone() };
-        Self { name: name.to_owned(), shown: html! { span.mono { (long(&cut(&shown))) } }, copied: value, link: None }
+        Self { name: name.to_owned(), shown: with_copy_button(name, &cut(&shown), &value), value, link: None }
     }
 
-    fn shown(name: &str, shown: Markup, copied: &str) -> Self {
-        Self { name: name.to_owned(), shown, copied: copied.to_owned(), link: None }
+    fn shown(name: &str, shown: Markup, value: &str) -> Self {
+        Self { name: name.to_owned(), shown, value: value.to_owned(), link: None }
     }
 
     /// Links the fact to its page in the explorer of its network. Only hexadecimal and decimal values are put into the address.
     fn linked(self, explorer: Option<&String>, kind: &str) -> Self {
-        let is_plain = !self.copied.is_empty() && self.copied.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let link = explorer.filter(|_| is_plain).map(|explorer| format!("{explorer}/{kind}/{}", self.copied));
+        let is_plain = !self.value.is_empty() && self.value.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let link = explorer.filter(|_| is_plain).map(|explorer| format!("{explorer}/{kind}/{}", self.value));
         Self { link, ..self }
     }
 }
@@ -72,9 +72,9 @@ pub(super) fn show(
             section aria-labelledby="happened" {
                 h2 #happened { "What happened " span.sub { (source) } }
                 dl.facts.happened {
-                    @for Fact { name, shown, copied, link } in &facts {
+                    @for Fact { name, shown, link, .. } in &facts {
                         dt { (text(name)) }
-                        dd { (shown) (copy_button(name, copied))
+                        dd { (shown)
                             @if let Some(link) = link { " " a.explorer href=(link) target="_blank" rel="noopener noreferrer" { "Explorer" span.hidden { ": " (text(name)) } } } }
                     }
                 }
@@ -106,7 +106,8 @@ fn of_content(decoded: &str, explorers: &BTreeMap<u64, String>) -> Option<Vec<Fa
         facts.extend(within(event, "block_number").map(|block| {
             let at =
                 within(event, "block_timestamp").and_then(|second| Timestamp::from_second(second.parse().ok()?).ok());
-            let shown = html! { span.mono { (text(&block)) } @if at.is_some() { " at " (time(at)) " UTC" } };
+            let shown =
+                html! { (with_copy_button("Block", &block, &block)) @if at.is_some() { " " span.tail { "at " (time(at)) " UTC" } } };
             Fact::shown("Block", shown, &block).linked(explorer, "block")
         }));
         facts.extend(within(event, "tx_hash").map(|hash| Fact::new("Transaction", hash).linked(explorer, "tx")));
@@ -135,7 +136,11 @@ fn of_payload(event: &[u8]) -> Option<Vec<Fact>> {
 /// The name of the watcher, if it is known.
 fn watcher(id: &str, watchers: &WatcherNames) -> Option<Fact> {
     let name = watchers.get(id)?;
-    Some(Fact::shown("Watcher", html! { (text(name)) " " span.sub { "according to the service, not signed" } }, name))
+    Some(Fact::shown(
+        "Watcher",
+        html! { (text(name)) (copy_button("Watcher", name)) " " span.sub { "according to the service, not signed" } },
+        name,
+    ))
 }
 
 fn network(selector: &str) -> Fact {
@@ -195,7 +200,8 @@ mod tests {
         assert_eq!(facts[2].link.as_deref(), Some("https://base.example/address/0xcd"));
         assert_eq!(facts.iter().filter(|fact| fact.link.is_some()).count(), 3);
         assert_eq!(names(&facts), ["amount", "to", "Contract", "Network", "Block", "Transaction", "Service"]);
-        let html = show(Some(decoded), None, Badge::Verified, &BTreeMap::new(), &watchers(&[])).into_string();
+        let html = show(Some(decoded), None, Badge::Verified, &BTreeMap::new(), &watchers(&[]));
+        let html = html.into_string().replace("<wbr>", "");
         for said in [
             "9,758,113",
             "data-copy=\"9758113\"",

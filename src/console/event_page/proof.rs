@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::shown_event::Verification;
-use crate::page::{Badge, copy_button, signer, table, time};
+use crate::page::{Badge, signer, table, time, with_copy_button};
 use crate::text::{long, text, whole};
 use operator::SignerNames;
 use proof::event::Proofs;
@@ -161,7 +161,7 @@ fn fact(name: &str, what: &str, value: &str, expected: Option<&str>) -> Markup {
     html! {
         dt { (name) @if !what.is_empty() { span.sub { " " (what) } } }
         dd {
-            span.mono { (long(value)) } (copy_button(name, value))
+            (with_copy_button(name, value, value))
             @match expected {
                 Some(expected) if expected == value => { " " span.good { "as expected" } }
                 Some(expected) => { " " span.bad { "not as expected" } p.sub { "Expected: " span.mono { (long(expected)) } } }
@@ -172,8 +172,8 @@ fn fact(name: &str, what: &str, value: &str, expected: Option<&str>) -> Markup {
 }
 
 fn shortened(text: &str) -> String {
-    if text.is_ascii() && text.len() > 24 {
-        format!("{}…{}", &text[..12], &text[text.len() - 6..])
+    if text.is_ascii() && text.len() > 20 {
+        format!("{}…{}", &text[..8], &text[text.len() - 4..])
     } else {
         text.to_owned()
     }

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 
 use super::shown_event::{ShownEvent, Verification};
 use super::{happened, history, proof};
-use crate::page::{Badge, PageRequest, copy_button, time};
+use crate::page::{Badge, PageRequest, time, with_copy_button};
 use crate::text::{Json, is_failure, text, whole};
 use crate::watchers::WatcherNames;
 use ::proof::event::{EventType, Object, Proofs};
@@ -58,7 +58,7 @@ pub(super) async fn show(request: &PageRequest, mut found: ShownEvent) -> Respon
             div {
                 h1 { (text(&heading)) }
                 p.sub { (text(&kind)) " · channel " (text(&found.channel)) " · offset " (found.offset)
-                    @if let Some(event_id) = &found.event_id { " · event " span.mono { (text(event_id)) } (copy_button("the id of the event", event_id)) } }
+                    @if let Some(event_id) = &found.event_id { " · event " (with_copy_button("the id of the event", event_id, event_id)) } }
             }
             div.actions {
                 a.button href="?verify=1#verdict" { "Verify again" }

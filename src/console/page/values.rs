@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::text::text;
+use crate::text::{even_lines, long, text};
 use channel::{counted, span};
 use operator::SignerNames;
 use proof::verify::Address;
@@ -66,6 +66,36 @@ pub(crate) fn copy_button(name: &str, value: &str) -> Markup {
     }
 }
 
+/// A value with a copy button that stays with the end of the value: no line consists of the button or of a single digit.
+/// `value` is the copied text, and `shown` the text on the page.
+pub(crate) fn with_copy_button(name: &str, shown: &str, value: &str) -> Markup {
+    let (head, tail) = shown.split_at(last_part(shown));
+    html! {
+        span.mono { @if !head.is_empty() { (long(head)) } span.tail { (long(tail)) (copy_button(name, value)) } }
+    }
+}
+
+/// The index of the last part of a value: the last digits of a hash, or the text after the last separator. A text that is
+/// not plain is not split, because its parts could be shown in another order.
+fn last_part(shown: &str) -> usize {
+    const SHORT: usize = 20;
+    const LAST: usize = 8;
+    // The last part of an event id has twelve digits.
+    const MOST: usize = 12;
+    if !shown.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return shown.len();
+    }
+    if shown.len() <= SHORT {
+        return 0;
+    }
+    let after_separator = shown.rfind([',', '-']).map(|separator| separator + 1);
+    match (even_lines(shown), after_separator) {
+        (Some(digits), _) => shown.len() - digits,
+        (None, Some(last)) if shown.len() - last <= MOST => last,
+        _ => shown.len().saturating_sub(LAST),
+    }
+}
+
 /// The field of a search or a filter, which is sent as `q`. `list` is the id of a list of suggestions.
 pub(crate) fn search_field(label: &str, words: &str, placeholder: &str, list: Option<&str>) -> Markup {
     html! {
@@ -78,5 +108,32 @@ pub(crate) fn search_field(label: &str, words: &str, placeholder: &str, list: Op
 }
 
 pub(crate) fn signer(address: &Address, names: &SignerNames) -> Markup {
-    html! { span.mono.long { (address.to_string()) } @if let Some(name) = names.get(address) { " " strong { (text(name)) } } }
+    html! { @if let Some(name) = names.get(address) { strong { (text(name)) } " " } span.mono.long { (long(&address.to_string())) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_button_stays_with_the_last_part_of_a_value() {
+        let address = format!("0x{}", "0123456789".repeat(4));
+        let hash = format!("0x{}", "0123456789abcdef".repeat(4));
+        for (shown, tail) in [
+            (&*address, "01234567890123456789"),
+            (&*hash, "0123456789abcdef"),
+            ("776,258,364", "776,258,364"),
+            ("776,258,364,000,000,000", "000"),
+            ("ec92fef2-7f79-4eb9-aaba-4015f190d865", "4015f190d865"),
+            ("123456789012345678901", "45678901"),
+            ("a-12345678901234567890", "34567890"),
+            ("short", "short"),
+            ("not plain 1,5", ""),
+            ("\u{202e}12,5", ""),
+        ] {
+            assert_eq!(&shown[last_part(shown)..], tail);
+            let html = with_copy_button("name", shown, "copied").into_string();
+            assert!(html.contains("<span class=\"tail\"><bdi>") && html.contains("data-copy=\"copied\""), "{html}");
+        }
+    }
 }
