@@ -19,12 +19,13 @@ mod values;
 
 pub(super) use values::{ago, copied, copy_button, events, network_name, search_field, signer, time, with_copy_button};
 
-/// The tabs of the navigation: the address, the name, and the rest of the name, which a phone does not show.
-pub(super) const TABS: [(&str, &str, &str); 4] = [
-    ("/", "Events", ""),
-    ("/daemon", "Daemon", ""),
-    ("/held", "Quarantine", " and dead letters"),
-    ("/consumers", "Consumers", ""),
+/// The tabs of the navigation: the address and the name.
+pub(super) const TABS: [(&str, &str); 4] = [
+    ("/", "Events"),
+    ("/daemon", "Daemon"),
+    ("/consumers", "Consumers"),
+    // The longest name is last, because it has a line of its own on a phone.
+    ("/held", "Quarantine and dead letters"),
 ];
 
 /// The width of a runbook text, in columns.
@@ -114,9 +115,9 @@ impl PageRequest {
                         path.tick d="M12 15.800l3 3 5.200-5.800" {}
                     } span { "channeld" } }
                     nav aria-label="Pages" {
-                        @for (href, name, rest) in TABS {
+                        @for (href, name) in TABS {
                             a href=(href) aria-current=[(here == href).then_some("page")] {
-                                (name) @if !rest.is_empty() { span.rest { (rest) } }
+                                (name)
                                 @if href == "/held" && undelivered > 0 { " " span.count { (undelivered) } }
                             }
                         }

@@ -44,7 +44,7 @@ pub(super) async fn destinations(request: PageRequest) -> Markup {
 }
 
 fn list(report: Option<&Report>, configured: &[String], consumers: &[String]) -> Vec<Destination> {
-    let tabs = TABS.iter().map(|(href, name, rest)| Destination::new(&format!("{name}{rest}"), "page", *href));
+    let tabs = TABS.iter().map(|(href, name)| Destination::new(name, "page", *href));
     let mut all: Vec<_> = tabs.collect();
     all.extend(OTHER_PAGES.map(|(href, name)| Destination::new(name, "page", href)));
     let events = |channel: &str| Destination::new(&format!("{channel}: events"), "channel", events_of(channel));
