@@ -24,7 +24,7 @@ pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>, wa
                     (search_field(
                         "Search the events",
                         &query.words,
-                        "Name, address, id, amount, or the end of an address",
+                        "Name, id, amount, address or its end",
                         Some("known"),
                     ))
                     (suggestions(sample))
@@ -83,7 +83,8 @@ fn choices(facet: Facet, query: &Query, sample: &Sample, names: &BTreeMap<&str, 
                     @if !chosen.is_empty() { " " span.count { (chosen.len()) } }
                 }
                 div.panel {
-                    fieldset {
+                    // Only the values scroll, so that the button below them is always visible.
+                    div.values { fieldset {
                         legend { (facet.heading()) }
                         @for (value, count) in &values {
                             label.choice {
@@ -101,7 +102,7 @@ fn choices(facet: Facet, query: &Query, sample: &Sample, names: &BTreeMap<&str, 
                             p.note { "Rejected events are not delivered. They are in the " a href="/held" { "quarantine" } "." }
                         }
                         p.note { "The numbers count the newest " (events(sample.rows.len() as u64)) "." }
-                    }
+                    } }
                     button.primary type="submit" { "Apply" }
                 }
             }
