@@ -108,7 +108,7 @@ pub(crate) fn search_field(label: &str, words: &str, placeholder: &str, list: Op
 }
 
 pub(crate) fn signer(address: &Address, names: &SignerNames) -> Markup {
-    html! { @if let Some(name) = names.get(address) { strong { (text(name)) } " " } span.mono.long { (long(&address.to_string())) } }
+    html! { @if let Some(name) = names.get(address) { strong { (text(name)) } " " } span.mono.long title=(address) { (long(&address.to_string())) } }
 }
 
 #[cfg(test)]

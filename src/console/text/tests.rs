@@ -64,6 +64,12 @@ fn a_sentence_has_a_capital_letter_and_a_full_stop() {
 }
 
 #[test]
+fn only_a_failure_is_marked() {
+    assert!(["failed", "reverted", "error"].into_iter().all(is_failure));
+    assert!(!["confirmed", "completed", "deployed", ""].into_iter().any(is_failure));
+}
+
+#[test]
 fn the_lines_of_a_hash_break_evenly() {
     let hash = format!("0x{}", "0123456789abcdef".repeat(4));
     let even = format!("0x{}", ["0123456789abcdef"; 4].join("<wbr>"));
