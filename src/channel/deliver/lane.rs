@@ -63,8 +63,8 @@ pub(crate) struct Lane {
     reads: bool,
     retry: Retry,
     refused_events: RefusedEvents,
-    /// The events above the cursor that the sink already has, except those that it received after higher ones. The lane offers all
-    /// these events again, and the sink skips them.
+    /// The events above the cursor that the sink already has. Events that it received after higher ones are left out: they count as
+    /// late deliveries. The lane offers all of them again, and the sink skips them.
     held: BTreeSet<EventKey>,
     /// The id and the start of the trace of the events in delivery. The trace itself is not stored, because this would delay
     /// the end of its spans.

@@ -144,7 +144,7 @@ async fn an_event_written_after_later_events_of_a_crashed_run_is_delivered_again
     setup.back_up_state();
     shown.change(|events| events.extend(plain([3, 4, 5])));
     setup.run_until_lines(4).await;
-    // The older state is the one that a crash before the commit leaves.
+    // A crash before the commit leaves the same state.
     setup.restore_state();
     let file = setup.path("events.jsonl");
     let backup = fs::read(&file).unwrap();

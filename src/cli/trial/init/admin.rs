@@ -1,5 +1,5 @@
-//! The address for health and metrics. The default address can be in use on this machine, for example by another channeld, and a
-//! daemon with such a configuration would not start.
+//! The address for health and metrics. Another program, such as a second channeld, may already use the default address on this
+//! machine, and the new daemon would then not start.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};

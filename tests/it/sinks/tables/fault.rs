@@ -120,7 +120,7 @@ async fn an_event_that_a_trigger_refuses_becomes_a_dead_letter_wherever_it_is() 
     }
 }
 
-/// Changes of an operator that make the PostgreSQL table refuse every event, and what makes it accept them again.
+/// Changes of an operator that make the PostgreSQL table refuse every event, and the changes that undo them.
 const REFUSE_ALL: [(&str, &str); 4] = [
     (
         "create table parts (like events including defaults including identity) partition by list (channel_id); drop table events; \

@@ -50,7 +50,7 @@ async fn an_event_written_after_later_events_of_a_crashed_run_is_delivered_again
     setup.back_up_state();
     publish(&[late, proved, proved]);
     run(3).await;
-    // The older state is the one that a crash before the commit leaves.
+    // A crash before the commit leaves the same state.
     setup.restore_state();
     simulator.prove(0, 2);
     run(4).await;
