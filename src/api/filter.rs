@@ -22,9 +22,9 @@ pub struct Filter {
     /// Contract or wallet address (operation.status, watcher.event, wallet.status); repeatable.
     #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
     pub addresses: Vec<String>,
-    /// Chain selector, a decimal number; repeatable.
-    #[arg(long = "chain-selector", value_name = "SELECTOR")]
-    pub chain_selectors: Vec<u64>,
+    /// Chain selector, for example 15971525489660198786; repeatable.
+    #[arg(long = "chain-selector", value_name = "SELECTOR", value_parser = text())]
+    pub chain_selectors: Vec<String>,
     /// Chains of this environment only.
     #[arg(long, value_parser = ["mainnet", "testnet"])]
     pub chain_environment: Option<String>,
@@ -173,7 +173,7 @@ mod tests {
             types: vec![WatcherEvent, WatcherStatus],
             event_name: Some("Transfer".to_owned()),
             addresses: texts(&["0x1", "0x2"]),
-            chain_selectors: vec![7, 8],
+            chain_selectors: texts(&["7", "0x8"]),
             chain_environment: Some("testnet".to_owned()),
             watcher_id: Some(ids[0]),
             wallet_id: Some(ids[1]),
@@ -188,7 +188,7 @@ mod tests {
         let [watcher, wallet] = ids.map(|id| id.to_string());
         let expected = format!(
             "type=watcher.event&type=watcher.status&created.gt=1&created.gte=2&created.lt=3&created.lte=4&chain_selector=7&\
-             chain_selector=8&chain_environment=testnet&status=sent&status=failed&watcher_id={watcher}&wallet_id={wallet}&\
+             chain_selector=0x8&chain_environment=testnet&status=sent&status=failed&watcher_id={watcher}&wallet_id={wallet}&\
              address=0x1&address=0x2&wallet_operation_id=any&operation_id=op&query_id=q&event_name=Transfer&service=a&service=b"
         );
         assert_eq!(query.join("&"), expected);

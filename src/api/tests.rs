@@ -248,6 +248,26 @@ async fn the_envelopes_message_reaches_the_operator() {
 }
 
 #[tokio::test]
+async fn the_code_is_shown_and_decides_nothing() {
+    for (status, kind, codes) in [
+        (
+            404,
+            "NOT_FOUND",
+            &["CHANNEL", "WALLET", "OPERATION", "WATCHER", "QUERY"].map(|of| format!("{of}_NOT_FOUND"))[..],
+        ),
+        (409, "CONFLICT", &["RESOURCE_VERSION_CONFLICT".to_owned(), "A_NEW_CODE".to_owned()]),
+    ] {
+        for code in codes {
+            let body = format!(r#"{{"type":"{kind}","code":"{code}","message":"no"}}"#);
+            let (client, _server) = answering(status, body).await.client_and_server();
+            let error = client.poll(channel(), None, 1).await.unwrap_err();
+            assert!(error.to_string().contains(&format!("HTTP {status} {code}: no")), "{error}");
+            assert_eq!(matches!(error, ApiError::ChannelGone(_)), status == 404, "{error:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn no_error_or_debug_text_contains_the_key() {
     let echo = format!(r#"{{"code":"{KEY}","message":"bad key {KEY}","type":"{KEY}"}}"#);
     for (status, body) in [(401, echo.clone()), (500, echo.clone()), (404, echo.clone()), (200, echo)] {

@@ -404,7 +404,8 @@ fn a_thousand_channels_are_accepted() {
 #[test]
 fn the_published_production_values_are_the_defaults() {
     let verifier = good(&[]).channels[0].verification.verifier.clone();
-    let signers = verifier.signers.addresses().iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    let addresses = verifier.signers.addresses();
+    let signers = addresses.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     let published = [
         "0xff9b062fccb2f042311343048b9518068370f837",
         "0xe55fcaf921e76c6bbcf9415bba12b1236f07b0c3",
@@ -418,6 +419,13 @@ fn the_published_production_values_are_the_defaults() {
         "0x4f99b550623e77b807df7cbed9c79d55e1163b48",
     ];
     assert_eq!((verifier.signers.required(), signers), (4, published.map(str::to_owned).into()));
+    let known = good(&[]).signer_names;
+    let name = |address: &str| known.get(&address.parse().unwrap()).cloned().unwrap_or_default();
+    let names = "Chainlayer CLP Dextrac Fiews Inotel LinkForest LinkPool LinkRiver PierTwo SimplyVC"
+        .split(' ')
+        .collect::<Vec<_>>();
+    assert_eq!(published.map(name), *names);
+    assert_eq!(name("0x1a89c98e75983ec384ad8e83eaf7d0176eeaf155"), "PierTwo, before");
     let with_tenant = load(&with("verification", "tenant_id", "\"1\""), &[]).expect("the default tenant");
     assert_eq!(with_tenant.channels[0].verification.verifier.workflow_owner, verifier.workflow_owner);
     let other = load(&with("verification", "tenant_id", "\"3\""), &[]).expect("another tenant");

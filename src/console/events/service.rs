@@ -90,7 +90,7 @@ async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Resu
         types: values(Facet::Type).iter().map(|kind| EventType::from(&**kind)).collect(),
         event_name: values(Facet::Name).first().cloned(),
         addresses: values(Facet::Source),
-        chain_selectors: values(Facet::Network).iter().filter_map(|network| network.parse().ok()).collect(),
+        chain_selectors: values(Facet::Network),
         services: values(Facet::Service),
         statuses: values(Facet::Status),
         created: Created {

@@ -51,7 +51,7 @@ mod tests {
     fn the_remedy_is_about_the_message() {
         for (problem, remedy_begins) in [
             ("answered 410: it accepts no more events", "410: the endpoint asked for no more requests."),
-            ("answered 422", "400, 409, 415, 422: the endpoint refuses this event"),
+            ("answered 422", "409, 422: the endpoint refuses this event"),
             ("answered 413", "413: this single event is larger"),
             ("table public.events has no column digest", "has no column …: the table was changed"),
             ("something else 4100", "A sink refuses events, and retries alone do not help."),

@@ -134,6 +134,21 @@ fn the_contract_of_the_service_is_known() {
 }
 
 #[test]
+fn the_headers_decide_about_the_type() {
+    let headers = r#""headers":{"type":"watcher.event","offset":7,"proofs":[]}"#;
+    let beside = r#""type":"wallet.status","offset":8,"proofs":[{"alg":"ecdsa-secp256k1"}]"#;
+    for json in [
+        format!(r#"{{{beside},{headers},"payload":{{"verifiable_event":"e30="}}}}"#),
+        format!(r#"{{{headers},"payload":{{"verifiable_event":"e30="}},{beside}}}"#),
+    ] {
+        let event = Event::parse(Bytes::from(json)).expect("well formed");
+        assert_eq!((&event.kind, event.raw.offset.get()), (&EventType::WatcherEvent, 7));
+        assert!(matches!(event.proofs, Proofs::None), "{:?}", event.proofs);
+        assert_eq!(event.payload.signed.as_deref(), Some("e30="));
+    }
+}
+
+#[test]
 fn every_member_of_a_payload_is_known() {
     let none: [&str; 0] = [];
     for (kind, members) in [

@@ -97,3 +97,40 @@ pub fn workflow_owner(org_id: &str, tenant_id: &str) -> Address {
 fn length(text: &str) -> [u8; 8] {
     (text.len() as u64).to_be_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_of_a_report_is_at_its_place() {
+        let fields = [
+            &[1][..],
+            &[2; 32],
+            &1_750_000_000_u32.to_be_bytes(),
+            &3_u32.to_be_bytes(),
+            &4_u32.to_be_bytes(),
+            &[5; 32],
+            b"0123456789",
+            &[6; 20],
+            &[0, 7],
+            &[8; 32],
+        ];
+        let report = fields.concat();
+        let expected = Report {
+            version: 1,
+            execution_id: Hash([2; 32]),
+            timestamp: 1_750_000_000,
+            don_id: 3,
+            don_config_version: 4,
+            workflow_id: Hash([5; 32]),
+            workflow_name: b"0123456789",
+            workflow_owner: Address([6; 20]),
+            report_id: &[0, 7],
+            payload: &[8; 32],
+        };
+        assert_eq!(Report::parse(&report), Some(expected));
+        assert_eq!(report.len(), OCR_REPORT_LENGTH);
+        assert_eq!(Report::parse(&report[1..]), None);
+    }
+}

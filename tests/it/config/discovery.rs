@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::support::Setup;
+use crate::support::{Setup, deliverable};
 
 /// The service of a simulator, with a list of channels that the test writes.
 struct Listing {
@@ -25,6 +25,7 @@ impl Listing {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
         let (service, key) = (simulator.announcement().base_url.clone(), simulator.announcement().api_key.clone());
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let (http, list) = (reqwest::Client::builder().no_proxy().build().unwrap(), list.to_string());
         let relay = move |uri: Uri| {
             let path = uri.path_and_query().unwrap().as_str().strip_prefix("/v1").unwrap();
@@ -109,6 +110,18 @@ async fn a_key_without_the_scope_gets_a_clear_answer() {
     let told = setup.tell(&["channels", "list"]).await;
     assert_eq!(told.code, Some(1), "{told:?}");
     assert!(told.errors.contains("the API key lacks the scope for reading channels (HTTP 403"), "{told:?}");
+}
+
+#[tokio::test]
+async fn an_archived_channel_whose_events_can_still_be_polled_is_delivered_completely() {
+    let simulator = service().await;
+    // The list says that the second channel is archived, and polling it works.
+    let listing = Listing::of_both(&simulator).await;
+    let setup = Setup::reading(&simulator).with("api.base_url", listing.base_url.as_str());
+    setup.run_until_lines(10).await;
+    assert_eq!((setup.offsets("c1"), deliverable(&simulator, 1).len()), (deliverable(&simulator, 1), 5));
+    let daemon = setup.start_until_caught_up();
+    assert_eq!(daemon.ended().await.code, Some(0), "the channel is not gone");
 }
 
 /// Runs `channeld init` for one channel without a terminal. Returns the exit code, the output, and the file if it was written.

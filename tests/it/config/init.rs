@@ -217,6 +217,42 @@ async fn at_a_terminal_it_checks_each_answer_at_once_and_goes_back() {
 }
 
 #[tokio::test]
+async fn a_channel_is_chosen_by_its_number_and_its_first_event_is_verified() {
+    if !programs(&["script"]) {
+        return;
+    }
+    let simulator = Simulator::start(Options { channels: 3, events: 5, ..Options::default() }).await.unwrap();
+    let (directory, known) = (tempfile::tempdir().unwrap(), simulator.announcement());
+    let signers: Vec<_> = known.valid_signers.iter().map(ToString::to_string).collect();
+    let flags =
+        format!("--valid-signers {} --min-required-signatures {}", signers.join(","), known.min_required_signatures);
+    let mut terminal = Terminal::start(directory.path(), &flags);
+    terminal.answer("The service's address [https://", &known.base_url).await;
+    terminal.answer("The API key (not shown):", &known.api_key).await;
+    terminal.answer("The organization's id (org_…):", &known.org_id).await;
+    terminal.answer("as NAME=ID [1]:", "2").await;
+    terminal.answer("Another channel, or nothing:", "").await;
+    terminal.answer("[file]:", "file").await;
+    let (code, shown) = terminal.ended().await;
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("the newest event is at offset 5; of the newest 5: 5 verified"), "{shown}");
+
+    let mut run = Command::new(env!("CARGO_BIN_EXE_channeld"));
+    run.args(["run", "--until-caught-up", "-c", "channeld.toml"])
+        .current_dir(directory.path())
+        .env_clear()
+        .kill_on_drop(true);
+    let ran = run.env("CHANNELD_ADMIN__LISTEN", "").output().await.unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let lines = std::fs::read_to_string(directory.path().join("events.jsonl")).unwrap();
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&first["channel_id"], &first["verification"]["status"]),
+        (&json!(known.channels[1]), &json!("verified"))
+    );
+}
+
+#[tokio::test]
 async fn an_interrupted_check_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();
     // A service that never answers.

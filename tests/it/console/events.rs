@@ -228,6 +228,42 @@ async fn an_event_page_shows_signed_content_signers_and_tampering() {
 }
 
 #[tokio::test]
+async fn an_event_is_shown_with_its_confidence_and_its_report() {
+    let decoded = |confidence: &str| {
+        format!(
+            r#"{{"name":"Transfer","service":"dvp","chain_selector":"1","chain_event":{{"address":"0x1"{confidence}}}}}"#
+        )
+    };
+    let confidences = ["", r#","confidence":"safe""#, r#","confidence":"finalized""#];
+    let events = confidences.iter().zip(1..).map(|(confidence, offset)| signed(offset, &decoded(confidence)));
+    let (_service, setup) = serving(events.collect()).await;
+    let setup = into_table(setup);
+    let daemon = daemon_with_rows(&setup, 3).await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let list = visitor.until("/", "the events are listed", |page| page.offsets() == [3, 2, 1]).await;
+    let cell = |level: &str| format!("<span title=\"Confidence: how final the block is\">{level}</span>");
+    for level in ["safe", "finalized"] {
+        assert_eq!(list.body.matches(&cell(level)).count(), 1, "{level}: {list:?}");
+    }
+    for (offset, said) in [
+        (1, "Confidence: none is signed, so the chain may still drop this event."),
+        (2, "Confidence: safe. The chain may still drop this event."),
+        (3, "Confidence: finalized."),
+    ] {
+        let link = list.body.split("class=\"open\" href=\"").skip(1).nth(3 - offset).unwrap();
+        let page = visitor.get(&link.split_once('"').unwrap().0.replace("&amp;", "&")).await;
+        assert!(page.body.contains(said), "{said}: {page:?}");
+        // The fields of the report, as `signed` writes them.
+        for shown in ["DON 1, configuration 1", "0123456789", "version 1, id 0x0001, 141 bytes", "2025-06-15 15:06:40"]
+        {
+            assert!(page.body.contains(shown), "{shown}: {page:?}");
+        }
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn event_text_is_shown_as_text() {
     let hostile = "<script>pwned()</script><img src=x onerror=pwned()>\\u001b[31m\\u202egnp\\u0000'\\\"&";
     let note = "only <script>\u{202e}here";

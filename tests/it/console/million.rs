@@ -43,23 +43,22 @@ fn fill(file: &std::path::Path, rows: u32) {
         .unwrap();
 }
 
-/// The shortest time of several requests for a page, and the number of its rows. If the page stops early, a patient
-/// search counts the rows.
+/// The shortest time of several requests for a page, and the number of its rows. On a busy machine, the time of a search
+/// can run out before the page is full: a patient search then counts the rows.
 async fn fastest(visitor: &Visitor, path: &str) -> (Duration, usize) {
-    let mut best = (Duration::MAX, 0);
+    let mut best = Duration::MAX;
     for _ in 0..5 {
         let began = Instant::now();
         let page = visitor.get(path).await;
         let took = began.elapsed();
         assert_eq!(page.status, reqwest::StatusCode::OK, "{path}: {page:?}");
-        best = best.min((took, page.offsets().len()));
+        best = best.min(took);
     }
-    // If the time of the search has run out, the page offers to look further back.
-    let page = visitor.get(path).await;
+    let mut page = visitor.get(path).await;
     if ["Search further back", "Search for longer"].iter().any(|offer| page.body.contains(offer)) {
-        best.1 = visitor.get(&format!("{path}&patient=1")).await.offsets().len();
+        page = visitor.get(&format!("{path}&patient=1")).await;
     }
-    best
+    (best, page.offsets().len())
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use simulator::{Options, Route, Simulator};
 
-use crate::support::{Admin, Answered, Setup};
+use crate::support::{Admin, Answered, Setup, serving, signed};
 
 /// The watchers of the only channel in the status.
 fn watchers(answer: &Answered) -> Vec<Value> {
@@ -25,6 +25,19 @@ async fn the_status_names_the_watchers_of_a_channel_and_their_networks() {
         assert!(watcher["network"].is_string(), "{watcher}");
     }
     daemon.until("the list of networks was requested", |_| simulator.requests().networks == 1).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_network_that_only_the_service_knows_has_the_name_that_the_service_lists() {
+    let decoded = r#"{"name":"Transfer","service":"dvp","chain_selector":"1"}"#;
+    let (service, setup) = serving((1..=300).map(|offset| signed(offset, decoded)).collect()).await;
+    service.list_networks(r#"{"networks":[{"name":"A New Chain","chain_selector":"1"}]}"#);
+    let setup = setup.with_admin().with("api.page_limit", 10);
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    let is_named = |answer: &Answered| watchers(answer).iter().any(|watcher| watcher["network"] == "A New Chain");
+    admin.until(&mut daemon, "/status", "the network has its name", is_named).await;
     daemon.stop().await;
 }
 

@@ -66,7 +66,7 @@ async fn unknown_values_are_delivered_unchanged_and_reported_once() {
 }
 
 #[tokio::test]
-async fn an_unknown_proof_is_rejected_and_reported() {
+async fn an_unknown_proof_is_malformed_and_reported() {
     let generic = signed(1, r#"{"name":"Transfer"}"#).replace(r#""proofs":[{"#, r#""proofs":[{"zk_proof":"0x00","#);
     let generic = generic.replace(r#""ocr_report""#, r#""zk_report""#);
     let (_service, setup) = serving(vec![generic, signed(2, r#"{"name":"Transfer"}"#)]).await;
@@ -75,6 +75,12 @@ async fn an_unknown_proof_is_rejected_and_reported() {
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     assert_eq!(listed(&report), ["proof zk_proof 1", "proof zk_report 1"]);
     assert_eq!(setup.delivered()[0].offset, 2);
+    // The daemon does not wait for a proof: there is one, without the members that a proof must have.
+    let quarantined = setup.tell(&["quarantine", "list", "--json"]).await;
+    assert_eq!(
+        (quarantined.each("offset"), quarantined.each("reason")),
+        (vec![json!(1)], vec![json!("malformed-proof")])
+    );
     daemon.stop().await;
 }
 

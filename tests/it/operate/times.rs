@@ -44,6 +44,31 @@ async fn a_cursor_set_to_a_time_without_later_events_is_the_newest_offset() {
 }
 
 #[tokio::test]
+async fn a_comparison_by_time_lists_only_what_is_missing_since_this_time() {
+    let simulator = past_events(400, Window::Newest).await;
+    let setup = Setup::reading(&simulator);
+    setup.run_until_lines(400).await;
+    let time = format!("@{}", LAST_SECOND - 30);
+    let first = created(&setup, "--created-gte", &time).await[0];
+    let before = *created(&setup, "--created-lt", &format!("@{}", LAST_SECOND - 30 - 61)).await.last().unwrap();
+    // One event a minute before the time and one event after it are removed from the file.
+    let (path, removed) = (setup.path("events.jsonl"), [before, first + 1]);
+    let lines = std::fs::read_to_string(&path).unwrap();
+    let kept = lines.lines().zip(1..).filter(|(_, offset)| !removed.contains(offset)).map(|(line, _)| line);
+    std::fs::write(&path, kept.collect::<Vec<_>>().join("\n") + "\n").unwrap();
+
+    let check = async |options: &[&str]| {
+        let told = setup.tell(&[&["check", "--history", "c0", "--json"], options].concat()).await;
+        let found: serde_json::Value = serde_json::from_slice(&told.out).unwrap();
+        let missing = found["sinks"][0]["missing_events"].as_array().unwrap().iter();
+        let missing: Vec<_> = missing.map(|event| event["offset"].as_i64().unwrap()).collect();
+        (told.code, missing, found["first"]["offset"].as_i64())
+    };
+    assert_eq!(check(&[]).await, (Some(1), removed.to_vec(), None));
+    assert_eq!(check(&["--since", &time]).await, (Some(1), vec![first + 1], Some(first)));
+}
+
+#[tokio::test]
 async fn a_replay_by_time_delivers_the_events_of_this_time() {
     let simulator = past_events(400, Window::Newest).await;
     let receiver = Receiver::start().await;

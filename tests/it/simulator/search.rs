@@ -11,6 +11,7 @@ on_each_version! {
     search_accepts_several_values_names_services_and_times,
     search_pages_by_offset_like_polling,
     an_empty_value_is_no_filter_and_any_text_can_be_an_id,
+    an_environment_selects_the_events_of_its_networks,
 }
 
 async fn search_filters_by_every_field(version: ApiVersion) {
@@ -104,4 +105,41 @@ async fn an_empty_value_is_no_filter_and_any_text_can_be_an_id(version: ApiVersi
     for unknown in ["operation_id=op-7", "wallet_operation_id=7", "query_id=the+last", "chain_selector=0x1"] {
         assert!(client.search(unknown).await.offsets.is_empty(), "{unknown}");
     }
+}
+
+async fn an_environment_selects_the_events_of_its_networks(version: ApiVersion) {
+    let simulator = Simulator::start(backlog(version, 100)).await.unwrap();
+    let client = Client::of(&simulator);
+    let networks = [
+        (
+            "mainnet",
+            [
+                "5009297550715157269",
+                "4949039107694359620",
+                "6433500567565415381",
+                "4051577828743386545",
+                "15971525489660198786",
+            ],
+        ),
+        (
+            "testnet",
+            [
+                "16015286601757825753",
+                "3478487238524512106",
+                "14767482510784806043",
+                "16281711391670634445",
+                "10344971235874465080",
+            ],
+        ),
+    ];
+    let mut found = 0;
+    for (environment, selectors) in networks {
+        let page = client.search(&format!("chain_environment={environment}&limit=200")).await;
+        for record in &page.records {
+            let selector = json(record)["payload"]["chain_selector"].as_str().unwrap().to_owned();
+            assert!(selectors.contains(&&*selector), "{environment}: {record}");
+        }
+        found += page.records.len();
+    }
+    assert_eq!(found, 100, "each event is in one environment");
 }

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use simulator::{ApiVersion, EventSpec, Honesty, Kind, Options, Simulator};
+use simulator::{ApiVersion, EventSpec, Honesty, Kind, Options, Simulator, WatcherConfidence};
 
 use super::client::{Client, json, on_each_version, playing};
-use crate::support::Setup;
+use crate::support::{Setup, deliverable};
 
 on_each_version! {
     events_differ_between_versions,
     lists_of_channels_and_networks_exist_in_newer_versions,
     the_daemon_reads_every_kind_of_event,
+    channels_can_be_discovered_and_chosen_only_where_they_are_listed,
+    finality_limits_apply_to_every_version,
 }
 
 /// The decoded signed text of a record.
@@ -113,4 +115,41 @@ async fn the_daemon_reads_every_kind_of_event(version: ApiVersion) {
     let unknown = report["channels"][0]["unknown_values"].as_array().unwrap();
     let unknown: Vec<_> = unknown.iter().map(|value| (&value["what"], &value["value"])).collect();
     assert_eq!(unknown, [(&json!("type"), &json!("policy.status"))], "everything else is documented");
+}
+
+async fn channels_can_be_discovered_and_chosen_only_where_they_are_listed(version: ApiVersion) {
+    let simulator = Simulator::start(Options { channels: 2, events: 5, ..playing(version) }).await.unwrap();
+    let mut setup = Setup::reading(&simulator).with("discover.channels", "all").with("discover.sinks", json!(["file"]));
+    setup.remove("channels.c1");
+    setup.write();
+    let is_listed = version != ApiVersion::V0_4_0;
+    let told = setup.tell(&["channels", "list", "--json"]).await;
+    if is_listed {
+        assert_eq!(told.each("configured"), [json!("c0"), Value::Null]);
+    } else {
+        assert!(told.code != Some(0) && told.errors.contains("HTTP 404"), "{told:?}");
+    }
+    let mut daemon = setup.start();
+    let missing = "the organization's channels cannot be listed: no new channel is added";
+    daemon
+        .until("every channel that is known is delivered", |daemon| {
+            if is_listed { setup.lines() == 10 } else { setup.lines() == 5 && daemon.has_logged(missing) }
+        })
+        .await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
+}
+
+async fn finality_limits_apply_to_every_version(version: ApiVersion) {
+    let options = Options { confidence: WatcherConfidence::Finalized, ..playing(version) };
+    let simulator = Simulator::start(options).await.unwrap();
+    for kind in [Kind::WatcherEvent, Kind::OperationConfirmed, Kind::QueryCompleted] {
+        simulator.publish_one(0, EventSpec::Honest(kind));
+    }
+    let setup = Setup::reading(&simulator).with("sinks.file.filter.min_confidence", "finalized");
+    let daemon = setup.start_until_caught_up();
+    assert_eq!(daemon.ended().await.code, Some(0));
+    // Watcher events have no confidence in the oldest version.
+    let expected = if version == ApiVersion::V0_4_0 { vec![2, 3] } else { vec![1, 2, 3] };
+    assert_eq!(setup.offsets("c0"), expected);
 }

@@ -231,7 +231,6 @@ async fn invalid_searches_are_refused_before_a_request() {
         &["--address", "9A9f2CCfdE556A7E9Ff0848998Aa4a0CFD8863AE"],
         &["--watcher-id", "7"],
         &["--wallet-id", "not-a-uuid"],
-        &["--chain-selector", "ethereum"],
         &["--chain-selector", ""],
         &["--chain-environment", "moon"],
         &["--created-gt", "-1"],

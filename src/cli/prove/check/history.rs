@@ -41,7 +41,10 @@ pub(super) struct Selection {
     /// delivered, and the daemon may run. Exits with 1 if an event is missing or a sink could not be read.
     #[arg(long, value_name = "CHANNEL", conflicts_with_all = ["connect", "effective"])]
     pub(super) history: Option<String>,
-    /// With --history: only events at this time or later: RFC 3339, Unix seconds such as @1793491200, or an age such as 7d.
+    /// With --history: from this time on: RFC 3339, Unix seconds such as @1793491200, or an age such as 7d.
+    ///
+    /// Events of the minute before this time are compared too, because events can have times that are not in the order of
+    /// their offsets.
     #[arg(long, value_name = "TIME", requires = "history", value_parser = net::time::seconds)]
     since: Option<i64>,
     /// With --history: start at this offset, even if the first event in a sink has a higher offset.

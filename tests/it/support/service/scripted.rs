@@ -23,6 +23,7 @@ pub(crate) struct Asked {
 pub(crate) struct Scripted {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
+    networks: Arc<Mutex<Option<&'static str>>>,
     _serving: JoinSet<()>,
 }
 
@@ -32,6 +33,12 @@ impl Scripted {
         let address = listener.local_addr().unwrap();
         let asked = Arc::<Mutex<Vec<Asked>>>::default();
         let (book, answer) = (Arc::clone(&asked), Arc::new(answer));
+        let networks = Arc::<Mutex<Option<&'static str>>>::default();
+        let listed = Arc::clone(&networks);
+        let list = move || {
+            let list = *listed.lock().unwrap_or_else(PoisonError::into_inner);
+            async move { list.ok_or(StatusCode::NOT_FOUND) }
+        };
         let nothing = || async { StatusCode::NOT_FOUND };
         let routes = Router::new().fallback(move |uri: Uri| {
             let asked = Asked::of(&uri);
@@ -41,10 +48,15 @@ impl Scripted {
         });
         // The daemon requests these in the background, at any time.
         let routes =
-            routes.route("/v1/networks", get(nothing)).route("/v1/channels/{id}/watchers/{watcher}", get(nothing));
+            routes.route("/v1/networks", get(list)).route("/v1/channels/{id}/watchers/{watcher}", get(nothing));
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        Self { address, asked, _serving: serving }
+        Self { address, asked, networks, _serving: serving }
+    }
+
+    /// Answers requests for the list of networks with this list. Without it, the service has no list.
+    pub(crate) fn list_networks(&self, list: &'static str) {
+        *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(list);
     }
 
     pub(crate) fn base_url(&self) -> String {
