@@ -228,7 +228,7 @@ impl Config {
         configured.map_or_else(AccountName::default, |configured| configured.account.clone())
     }
 
-    /// The tables of `[api]` and the accounts that differ in another configuration.
+    /// The names of the accounts that differ in another configuration. `[api]` is the default account.
     fn changed_accounts(&self, after: &Self) -> BTreeSet<AccountName> {
         let names = self.accounts.keys().chain(after.accounts.keys());
         let changed = names.filter(|name| self.accounts.get(*name) != after.accounts.get(*name)).cloned();

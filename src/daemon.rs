@@ -63,7 +63,7 @@ const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until a signal ends it, or until no channel is left. With `until_caught_up`, the daemon also ends when every
-/// sink has every event that the service had at the start, or when all other channels are unavailable. `loaded` was read from
+/// sink has every event that the service had at the start. It does not wait for unavailable channels. `loaded` was read from
 /// the operator's `file`, which is read again at each reload. Without a file, the configuration comes from the environment
 /// alone. If this function fails, no event was read or delivered.
 pub(crate) async fn run(
@@ -130,7 +130,7 @@ pub(crate) async fn run(
     Ok(outcome)
 }
 
-/// Serves the control socket. If the machine lacks something that the socket needs, tries again until it has it.
+/// Serves the control socket. If the machine lacks a resource for it, such as a descriptor, tries again until there is one.
 async fn serve_commands(mut socket: io::Result<Socket>, state_path: &Path, sources: &Sources) -> Infallible {
     let mut is_reported = false;
     loop {
@@ -298,7 +298,7 @@ impl Daemon {
                     self.logs.limit.end();
                     return missed.map_or(outcome, |missed| outcome.max(missed));
                 }
-                // This branch ends `stopping.is_none()`, so the future is not polled again.
+                // The branch sets `stopping`, so the future is not polled again.
                 has_caught_up = &mut catching_up, if stopping.is_none() => {
                     missed = (!has_caught_up).then_some(EndReason::Unavailable);
                     stopping = Some(Instant::now());

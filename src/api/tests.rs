@@ -317,7 +317,7 @@ async fn a_429_makes_every_channel_wait_but_no_other_status() {
         let _ = client(&told).poll(channel(), None, 1).await;
 
         let (client, filter) = (client(&other), Filter::default());
-        // The first step of each request waits for the turn.
+        // A timeout of zero polls each request once: it begins to wait for its turn.
         let _ = tokio::time::timeout(Duration::ZERO, client.poll(channel(), None, 1)).await;
         assert_eq!(other.waited_until().is_some(), waits, "{status}");
         let mut search = Box::pin(client.search(channel(), &filter, 1, None));

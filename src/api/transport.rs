@@ -129,7 +129,7 @@ impl Client {
             if response.status() == StatusCode::UNAUTHORIZED && attempt.refused() {
                 continue;
             }
-            // Another error can come from a proxy, which does not know the key.
+            // Only a success shows that the service accepts the key: a proxy can answer with an error before it is checked.
             if response.status().is_success() {
                 attempt.accepted();
             }

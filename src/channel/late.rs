@@ -29,7 +29,7 @@ use proof::event::{EventKey, RawEvent};
 pub(super) mod queue;
 pub(super) mod replay;
 
-/// The interval at which the running time of the channel is recorded. The events' waits for their proofs are measured by it.
+/// The interval at which the running time of the channel is recorded. How long an event has waited for its proof is measured in running time.
 /// A crash loses at most this much of each wait.
 const RECORD_ASKED: Duration = Duration::from_secs(60);
 
@@ -163,7 +163,8 @@ async fn take(
     let kept =
         if settled.is_none() && is_last { shared.owned.leased.body(Key::Body(key)).await?.or(last_read) } else { None };
     let asks_later = shared.look(|ledger| {
-        // No bytes of an event are stored if a sink has lost the event. It is requested until the service returns it.
+        // An event that is late because a sink has lost it has no stored bytes, so it cannot be quarantined. It is requested
+        // until the service returns it.
         let waits_on = settled.is_none() && kept.is_none();
         // While the quarantine is full, the event stays late in the ledger.
         let is_kept = is_rejected && ledger.quarantine_room().is_full(QUARANTINE);
@@ -181,8 +182,9 @@ async fn take(
             let trace = shared.channel.parts.traces.begin("late", &shared.channel.identity, since);
             trace.note(|| vec![("offset", key.offset.get())]);
             let record = LateRecord { record: Arc::new(record), cause, trace };
-            // If an operator asked for the event, it is meant only for the lanes that still owe it: a lane that has not passed
-            // the event reads it in order. Otherwise a lane may have the event in its queue, and then delivers it late.
+            // An event that an operator asked for is meant only for the lanes that still owe it. A lane that has not passed
+            // such an event reads it in order. Any other event is meant for all lanes: a lane that has the event in its queue
+            // delivers it late.
             let is_meant = |sink: &SinkName| cause != Cause::Operator || facts.owed.contains(sink);
             if cause == Cause::Operator {
                 hub.room_for_late(ROOM_WAIT, is_meant).await;
@@ -193,7 +195,7 @@ async fn take(
             return Ok(());
         }
         Some(Disposition::Rejected(event) | Disposition::Unconfirmed(event)) => vec![Change::Quarantine(event)],
-        // The event is now a notice, and the configuration drops notices: no lane has to deliver it any more.
+        // The service now shows a notice at this place, and the configuration drops notices: no lane has to deliver the event any more.
         Some(Disposition::Dropped(_) | Disposition::Pending(_)) => {
             facts.owed.iter().map(|sink| Change::Settle { sink: sink.clone(), key }).collect()
         }

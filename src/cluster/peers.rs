@@ -72,7 +72,7 @@ impl Peers {
         wait: Duration,
     ) -> Result<ForwardedResponse, Unanswered> {
         let since = Instant::now();
-        // A request is taken only after its sender has looked for the answer.
+        // The other instance executes a request only after its sender has looked for the answer once.
         let Ok(id) = timeout(wait, self.membership.ask(instance, request)).await else {
             return Err(Unanswered::Silent { after: wait, taken: false });
         };

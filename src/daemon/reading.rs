@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **A rejected file stays reported until it is accepted.** The secrets that the configuration in force names are read
-//!   without the operator's file, so their success says nothing about that file.
+//! * **A rejected file stays reported until it is accepted.** The secrets of the configuration in force are read without
+//!   reading the operator's file, so reading them successfully says nothing about that file.
 //! * **Rejected files are not read all the time.** Each reading runs the programs that print secrets.
 
 use std::future::pending;
@@ -17,7 +17,7 @@ use crate::config::{Files, Loaded};
 use net::retry::{Retry, RetryPolicy};
 use operator::{RejectedConfig, Reloading};
 
-/// The waits before rejected files are read again although they have not changed. A program can have failed for another reason.
+/// The waits before rejected files are read again although they have not changed: a program that prints a secret can succeed later.
 const SAME_FILES: RetryPolicy = RetryPolicy { wait: Duration::from_secs(10), max_wait: Duration::from_secs(5 * 60) };
 
 /// A configuration that a blocking thread reads. Its files can be on a mount that hangs, so the daemon does not wait for it.

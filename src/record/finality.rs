@@ -57,7 +57,7 @@ impl Finality {
         if record.kind == EventType::WatcherEvent {
             return signed;
         }
-        // An event counts as an operation if either type says so, the service's or the signed one: neither may bypass a limit.
+        // An event counts as an operation if the service's type or the signed type says so. A wrong type cannot bypass a limit.
         let is_operation = [Some(record.kind.as_ref()), facts.get(Field::Type)].contains(&Some(OPERATION));
         let step = is_operation.then(|| Self::of_operation(record, facts.get(Field::Status)));
         match (step, log) {

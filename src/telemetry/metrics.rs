@@ -9,8 +9,8 @@
 //! * **Bounded labels.** Labels are names from the configuration and closed sets of words. Text from the service never
 //!   becomes a label.
 //! * **Counted as long as the process lives.** Reading the configuration again resets nothing.
-//! * **Counted from zero,** so that the first event is visible as an increase. This does not apply to the counters of a
-//!   channel, except two: see the table. Alerts for the others also look for a series that is new.
+//! * **Counted from zero,** so that the first event is visible as an increase. Of the counters of a channel, only two begin
+//!   at zero: see the table. The others appear with their first count, so their alerts also fire when a series appears.
 //! * **Few series per channel.** Durations and ages are measured per sink or per process, because a histogram has 18
 //!   series. A scrape of a thousand channels stays below 1 MiB.
 //! * **No globals.** The registry belongs to the process and is passed as a parameter.

@@ -52,7 +52,7 @@ pub(super) fn reload(world: &Arc<World>, channel: &Weak<Channel>, what: Reload) 
     }
 }
 
-/// Writes without steps and without failures, because no history ends between two runs.
+/// Lets every write succeed. The model has no crash and no failure between two runs.
 #[derive(Debug)]
 struct BetweenRuns;
 

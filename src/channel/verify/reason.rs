@@ -28,7 +28,7 @@ pub enum RejectionReason {
     Replayed,
     /// An event of another channel had the same proof.
     ProofOfChannel,
-    /// Another event, or other content of this event, was shown at the offset before.
+    /// The service has shown another event at this offset before, or this event with other content.
     Contradiction,
     /// The event is the result of a query, and it names another channel.
     OtherChannel,

@@ -152,8 +152,7 @@ impl Values {
         Self { base_url, keys: keys(table), key_expires: key_expires(table), rate }
     }
 
-    /// Returns the values of the table `own`. A key that `own` does not set has its value in `self`, which contains the values
-    /// of `api`.
+    /// Returns the values of the table `own`. If `own` does not set a key, its value is taken from `self`, the values of `api`.
     fn behind(self, own: &Section<'_>, api: &Section<'_>) -> Self {
         let values = Self::read(own);
         let inherits = |keys: &[&str]| {

@@ -1,6 +1,6 @@
 //! `[discover]`: which of the organization's channels are added while the daemon runs, and the settings that they get.
 //!
-//! The daemon remembers the channels that it has found in the state directory. They become channels of the configuration here, so
+//! The daemon records the channels that it has found. The record is in the state directory. They become channels of the configuration here, so
 //! that the daemon, its reload and every command have the same channels.
 //!
 //! # Invariants

@@ -15,8 +15,8 @@ use proof::event::{EventKey, Offset};
 /// forgotten.
 pub const REPLAYS: usize = 16;
 
-/// The next part of a replay is due when at most this many events of the earlier parts are undelivered. These can be events
-/// whose proofs have not arrived: they do not delay the replay.
+/// The next part of a replay is due when at most this many events of the earlier parts are undelivered, so that a
+/// few events whose proofs have not arrived do not delay the replay.
 const REST: usize = 20;
 
 /// A replay.

@@ -62,8 +62,8 @@ pub struct Bounds {
     /// How long a client can take for each step: to send the request's head, to send the body, and to read each part of the
     /// answer. Each part of an answer that is streamed must also be ready within this time.
     pub each_step: Duration,
-    /// Whether a request ends when its client closes the connection. Requests that only wait and read then free their connection at
-    /// once.
+    /// Whether a request ends when its client closes the connection. This is for requests that only wait and read: their connection
+    /// is then free at once.
     pub ends_with_client: bool,
 }
 
@@ -194,7 +194,7 @@ async fn serve_client(client: impl Connection, router: Router, bounds: Bounds, a
     }
 }
 
-/// Notes when each part of an answer is requested: the client has then read most of the parts before.
+/// Notes when each part of an answer is requested. By then, the client has read most of the earlier parts.
 struct WatchedBody {
     body: Body,
     progress: watch::Sender<Option<Instant>>,

@@ -35,8 +35,8 @@ struct Transaction<'a> {
 impl Payload {
     /// Reads the payload of an event of this type.
     ///
-    /// For a type that can have a proof, every known field is checked, because the reference refuses a proof over a payload
-    /// with fields of other shapes. A notice is never signed, so its payload is not checked.
+    /// For a type that can have a proof, every known field is checked, because the service's reference verifier refuses a proof
+    /// if a known field of the payload has another shape. A notice is never signed, so its payload is not checked.
     pub(super) fn read(kind: &EventType, record: &Object<'_>, unknown: &mut UnknownValues) -> Result<Self, Malformed> {
         let known = KnownMembers::of(kind);
         let Some((known, signed)) = known.and_then(|known| Some((known, known.signed?))) else {

@@ -77,7 +77,7 @@ const PADDING: [u8; 84] = [0; 84];
 /// The tenant if the tenant id is empty.
 const DEFAULT_TENANT: &str = "1";
 
-/// Derives the owner that reports name for an organization's workflows (spec/wire.md, "Workflow owner").
+/// Derives the owner of an organization's workflows, as the reports contain it (spec/wire.md, "Workflow owner").
 pub fn workflow_owner(org_id: &str, tenant_id: &str) -> Address {
     let prefix = if tenant_id.is_empty() { DEFAULT_TENANT } else { tenant_id };
     let Hash(hash) = keccak256([

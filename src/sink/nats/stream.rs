@@ -17,8 +17,8 @@ use net::tasks::lock;
 /// The maximum number of events in one batch. A server accepts 1,000 messages in a batch, and the position is one of them.
 pub(super) const BATCH: usize = 999;
 
-/// The maximum number of events in one delivery. The ledger records a delivery with one commit. A delivery has fewer events
-/// if a position that names this many would exceed the server's limit for one message.
+/// The maximum number of events in one delivery. The ledger records a delivery with one commit. The message with the position
+/// lists the delivered events, so a delivery has fewer events if this message would exceed the server's limit.
 pub(super) const AT_ONCE: usize = 2 * BATCH;
 
 /// The maximum number of events in one delivery if each event is published alone. The number is low, because each event
@@ -218,7 +218,7 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
     Ok(Facts { subjects, batches, rollups, max_size, max_payload, has_dropped, drops, early_ack })
 }
 
-/// Why a stream works only until the next restart, or until a number of positions, although it accepts messages.
+/// Why a stream that accepts messages now fails later: after the next restart, or once it has a certain number of positions.
 fn unfit_for_positions(config: &Config, settings: &NatsSettings) -> Option<String> {
     let written = [settings.subject.filter_of_all(), format!("{}.>", settings.positions)];
     if let Some(Transform { src, dest }) = &config.subject_transform {

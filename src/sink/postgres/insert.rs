@@ -20,8 +20,8 @@ pub(super) const AT_ONCE_BYTES: usize = 8 << 20;
 /// How often a statement is sent again because another lane has written rows of the same channel in between.
 pub(super) const ATTEMPTS: usize = 100;
 
-/// How many rows one statement numbers, as a multiple of the rows that one statement may write now. Numbering a row is much less work
-/// than writing one.
+/// How many rows one statement may give a position, as a multiple of the rows that one statement may write now. A position is much less
+/// work than a row.
 const NUMBERED_AT_ONCE: usize = 40;
 
 /// The condition of a statement, and its effects other than writing rows.

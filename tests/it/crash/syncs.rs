@@ -30,7 +30,7 @@ struct Disk {
     named: BTreeSet<PathBuf>,
     /// Whether the database was synced since the last write of events.
     is_recorded: bool,
-    /// How often the mirror was replaced, and how often an event file was closed.
+    /// How often the copy of the database (`cursors.json`) was replaced, and how often an event file was closed.
     mirrors: usize,
     closed: usize,
     /// Synced files with large values.

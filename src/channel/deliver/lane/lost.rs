@@ -28,8 +28,8 @@ impl Lane {
         self.shared.look(|ledger| ledger.late_deliveries(&self.identity.sink).map(of_sink).collect())
     }
 
-    /// Returns the changes that record a late delivery to a sink that has this position, and the proof of the event. A sink
-    /// without positions is never compared, so its late deliveries are not recorded.
+    /// Returns the changes that record a late delivery to a sink that has this position, and the proof of the event. For a sink
+    /// without positions it cannot be found out what the sink has lost, so its late deliveries are not recorded.
     pub(super) fn delivered_late(
         &self,
         key: EventKey,
@@ -45,9 +45,9 @@ impl Lane {
         noted.into_iter().chain(proved.map(Change::DeliveredLate)).collect()
     }
 
-    /// Returns the changes that record the events of a batch that the sink received after higher ones. A crash prevented the
-    /// commit of the run that delivered the higher ones. That run did not offer these events, because they were pending, for
-    /// example. They are late deliveries, because the sink's position was already above them.
+    /// Returns the changes that record late deliveries after a crash. The daemon delivered events with higher offsets before the
+    /// crash, and could not commit them. It had not offered some lower events, for example because they were pending. This
+    /// batch contains those lower events, and the sink's position is already above them.
     pub(super) fn delivered_below_held(
         &self,
         batch: &Batch,

@@ -23,12 +23,12 @@ use proof::event::EventId;
 use sink::{Delivery, Sink, Undelivered};
 use telemetry::metrics::Metrics;
 
-/// A service of notices.
+/// A service whose events are notices, which never have a proof.
 #[derive(Debug)]
 struct TestSource {
     handle: Arc<Handle>,
     events: Mutex<BTreeMap<i64, RawEvent>>,
-    /// The replay that an operator pauses while a page is read from an offset below this one.
+    /// A replay and an offset: an operator pauses the replay when a page is read from below this offset.
     pauses: Mutex<Option<(ReplayId, i64)>>,
 }
 
@@ -268,7 +268,7 @@ async fn a_replay_whose_sink_was_removed_says_so_and_continues_when_it_returns()
     .await;
 }
 
-/// A second replay, which waits for its sink, runs meanwhile.
+/// Another replay, whose sink is paused, runs at the same time.
 #[tokio::test(start_paused = true)]
 async fn a_replay_that_is_paused_while_its_last_page_is_read_reads_the_page_again() {
     let it = TestChannel::of(50);

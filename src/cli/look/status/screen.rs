@@ -53,7 +53,7 @@ pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, 
     };
     let look_back = async |channel: Arc<str>| {
         let request = GetLastHour { channels: vec![channel.to_string()], here: false };
-        // Without an answer, the screen shows no trend. The reason is the same as for the status, which the screen shows.
+        // Without an answer, the screen shows no trend. The request for the status then fails for the same reason, which the screen shows.
         let hours = operator.ask_daemon(&request).await.unwrap_or_default();
         (channel, hours.into_iter().next().map_or_else(Vec::new, |hour| hour.facts.samples))
     };

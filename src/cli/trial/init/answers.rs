@@ -47,7 +47,8 @@ fn quoted(text: &str) -> String {
 }
 
 impl ConfigAnswers {
-    /// The text for checks before the end: no file with a secret has been written yet. It contains a new API key, and no feed.
+    /// The text for checks before the files are written. It contains a new API key itself, because the key's file does not exist
+    /// yet. It contains no feed.
     pub(super) fn text_to_check(&self) -> String {
         match &self.key {
             Key::File => self.text_with(&self.key_file_line(), None),

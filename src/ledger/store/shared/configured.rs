@@ -11,7 +11,7 @@ use proof::event::ChannelId;
 /// The number of bytes of a digest. The instances do not deceive each other, so a collision is only a matter of chance.
 const LENGTH: usize = 6;
 
-/// The settings of a channel that decide which events are verified: this list, and a table.
+/// The settings of a channel that decide which events are verified: the list `expect`, and all keys of this table.
 const EXPECT: &str = "expect";
 const VERIFICATION: &str = "verification.";
 
@@ -44,8 +44,8 @@ impl SettingDigests {
 }
 
 impl Configured {
-    /// The settings in which two instances differ: their keys, with the channel for a key in the table of a channel. Only
-    /// channels that both instances configure are compared.
+    /// Returns the keys of the settings in which two instances differ. A key in the table of a channel has the id of the channel.
+    /// Only channels that both instances configure are compared.
     pub fn differences(&self, other: &Self) -> Vec<(Option<ChannelId>, String)> {
         let (one, two) = (&self.settings, &other.settings);
         let mut differences = Vec::new();
@@ -55,7 +55,7 @@ impl Configured {
             differences.extend(differing(settings, others, is_same).map(|key| (Some(*channel), key.clone())));
         }
         if one.version == two.version {
-            // A sink that only one instance configures delivers nothing, or a channel's `sinks` differ too.
+            // Sinks that only one instance configures are not compared. If a channel uses such a sink, its `sinks` differ.
             differences.extend(differing(&one.sinks, &two.sinks, false).map(|key| (None, key.clone())));
         }
         differences

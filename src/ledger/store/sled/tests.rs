@@ -65,7 +65,7 @@ impl Fixture {
         ledgers.close().await;
     }
 
-    /// A copy of the files, without the locks of a database that this process has abandoned.
+    /// A copy of the files, as a new process would find them. This process still locks the originals.
     fn as_after_the_process(&self) -> Self {
         let copy = Self::new();
         let copied = std::process::Command::new("cp").arg("-a").args([self.state(), copy.state()]).status().unwrap();

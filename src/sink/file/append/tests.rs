@@ -72,7 +72,7 @@ fn accepted_lines_are_present_once_and_synced_whatever_fails() {
 
 #[test]
 fn a_failed_batch_is_cut_off_at_once_where_possible() {
-    // The operations are length, append and sync, and then length and cut to settle.
+    // The operations of a batch are length, append and sync. After a failure, length and cut remove the written part.
     for fault in [0b10, 0b100] {
         let mut appender = Appender::new(Faulty::new(fault));
         appender.append(&[b"batch\n"]).unwrap_err();

@@ -142,7 +142,7 @@ async fn an_untrusted_certificate_is_reported_with_remedy_and_no_dead_letter() {
     daemon.stop().await;
 }
 
-/// Otherwise an attacker in the middle could make the daemon send everything without encryption.
+/// Without this rule, an attacker in the middle could make the daemon send everything without encryption.
 #[tokio::test]
 async fn with_a_configured_ca_nothing_is_sent_without_tls() {
     let Some(secured) = Secured::start().await else { return };

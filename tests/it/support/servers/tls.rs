@@ -122,7 +122,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = Listener::accept(&mut self.tcp).await;
-            // The listener does not wait for a client that it refuses.
+            // A client whose handshake fails is ignored, and the next client is accepted.
             if let Ok(stream) = self.tls.accept(stream).await {
                 return (stream, address);
             }
