@@ -43,7 +43,7 @@ mod sources;
 mod tables;
 
 pub use partial::LocalConfig;
-pub use problem::{ConfigError, Problem, built_without, not_built_in};
+pub use problem::{ConfigError, ConfigProblem, built_without, not_built_in};
 pub use schema::schema;
 pub use sources::environment::{FILE_VARIABLE, is_in_environment};
 pub use sources::files::{ConfigText, Files};

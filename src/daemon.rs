@@ -183,7 +183,7 @@ struct Daemon {
     /// The clients of the background tasks.
     background: watch::Sender<Clients>,
     /// How the organization's channels are found, and the last outcome.
-    discovery: watch::Sender<Option<discovery::Plan>>,
+    discovery: watch::Sender<Option<discovery::DiscoveryPlan>>,
     discovered: watch::Sender<Discovery>,
     /// Requests of `channeld reload`.
     reloads: mpsc::Receiver<Reloading>,
@@ -229,7 +229,7 @@ impl Daemon {
         let operations = assembly::operations(config, &clients, &parts, asks, discovered.subscribe(), cluster);
         let operations = watch::Sender::new(Arc::new(operations));
         let background = watch::Sender::new(names::counted(&clients, &parts.handles));
-        let discovery = watch::Sender::new(discovery::Plan::of(config, &background.borrow()));
+        let discovery = watch::Sender::new(discovery::DiscoveryPlan::of(config, &background.borrow()));
         let liveness = Liveness::new(processors, writes);
         Ok(Self {
             file,

@@ -28,11 +28,11 @@ pub const MAX_KEYS: usize = 8;
 
 /// The keys of a client, in the order of their use. All clones of the client share them.
 pub struct Keys {
-    keys: Vec<Key>,
+    keys: Vec<ApiKey>,
     states: watch::Sender<Vec<KeyState>>,
 }
 
-struct Key {
+struct ApiKey {
     secret: Secret,
     authorization: HeaderValue,
 }
@@ -67,7 +67,7 @@ impl Keys {
         }
         let key = |secret: &Secret| {
             let authorization = http::sensitive(&format!("Apikey {}", secret.expose()))?;
-            Some(Key { secret: secret.clone(), authorization })
+            Some(ApiKey { secret: secret.clone(), authorization })
         };
         let keys: Option<Vec<_>> = secrets.iter().map(key).collect();
         let states = watch::Sender::new(vec![KeyState::default(); secrets.len()]);

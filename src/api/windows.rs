@@ -44,7 +44,7 @@ pub enum Direction {
 
 /// A span of Unix seconds: later than `after`, and not later than `through`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct TimeWindow {
     /// The last second before the window.
     pub after: i64,
     /// The last second of the window.
@@ -108,18 +108,18 @@ impl Windows {
     }
 
     /// The window to request next, or `None` at the end.
-    pub fn next(&self) -> Option<Window> {
+    pub fn next(&self) -> Option<TimeWindow> {
         self.to(self.seen + self.direction as i64 * self.span)
     }
 
     /// The window from the walk's position to `second`, or to the end of the walk if that comes first. While windows
     /// are read again, the window also ends where the earlier reading ended. `None` if the walk has already reached
     /// this end.
-    pub fn to(&self, second: i64) -> Option<Window> {
+    pub fn to(&self, second: i64) -> Option<TimeWindow> {
         let end = self.read_before.unwrap_or(self.end);
         let window = match self.direction {
-            Direction::Up => Window { after: self.seen, through: second.min(end) },
-            Direction::Down => Window { after: second.max(end), through: self.seen },
+            Direction::Up => TimeWindow { after: self.seen, through: second.min(end) },
+            Direction::Down => TimeWindow { after: second.max(end), through: self.seen },
         };
         (window.after < window.through).then_some(window)
     }
@@ -128,7 +128,7 @@ impl Windows {
     ///
     /// # Errors
     /// [`InDoubt::Crowded`] if it cannot be shorter.
-    pub fn too_long(&mut self, window: Window) -> Result<(), InDoubt> {
+    pub fn too_long(&mut self, window: TimeWindow) -> Result<(), InDoubt> {
         let span = window.through - window.after;
         self.halve(span);
         if span == 1 { Err(InDoubt::Crowded) } else { Ok(()) }
@@ -139,7 +139,7 @@ impl Windows {
     ///
     /// # Errors
     /// [`InDoubt`]: nothing was stored. The position of the walk is unchanged, and the same window comes next.
-    pub fn read(&mut self, window: Window, page: Page, wanted: impl Fn(Offset) -> bool) -> Result<bool, InDoubt> {
+    pub fn read(&mut self, window: TimeWindow, page: Page, wanted: impl Fn(Offset) -> bool) -> Result<bool, InDoubt> {
         let span = window.through - window.after;
         let full = page.events.len() >= self.full;
         if full && span == 1 {

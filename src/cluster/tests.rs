@@ -16,7 +16,7 @@ const OTHER: InstanceId = Uuid::from_u128(2);
 
 /// A store in which this instance owns every channel and another instance owns none.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedStore {
     view: Mutex<ClusterView>,
     /// The channels that this process has claimed.
     claimed: BTreeSet<ChannelId>,
@@ -25,7 +25,7 @@ struct Shared {
     panics: Mutex<bool>,
 }
 
-impl Shared {
+impl SharedStore {
     fn new(claimed: BTreeSet<ChannelId>) -> Arc<Self> {
         let instance = |name: &str| Instance { name: name.to_owned(), joined: 0, configured: configured() };
         let owned = Ownership::Owned { by: ME, epoch: 7 };
@@ -56,7 +56,7 @@ fn configured() -> Arc<Configured> {
 }
 
 #[async_trait]
-impl Membership for Shared {
+impl Membership for SharedStore {
     fn me(&self) -> InstanceId {
         ME
     }
@@ -113,19 +113,19 @@ impl Membership for Shared {
 #[tokio::test(start_paused = true)]
 async fn the_heartbeat_releases_idle_channels_that_others_should_own() {
     // This instance lost the channels while the database was unavailable, and no task has claimed them since then.
-    let shared = Shared::new(BTreeSet::new());
+    let shared = SharedStore::new(BTreeSet::new());
     assert_eq!(shared.owned_after(STABLE + LEASE).await, 2, "the other instance owns its share");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_running_channel_is_released_by_its_own_task() {
-    let shared = Shared::new(channels());
+    let shared = SharedStore::new(channels());
     assert_eq!(shared.owned_after(STABLE + LEASE).await, 4, "the heartbeat releases none of them");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_heartbeat_that_panics_is_reported_and_the_next_one_succeeds() {
-    let shared = Shared::new(channels());
+    let shared = SharedStore::new(channels());
     *lock(&shared.panics) = true;
     let (_configured, configured) = watch::channel(configured());
     let member = Member::new(shared.clone(), configured);

@@ -11,7 +11,7 @@ use ::sink::is_built_in;
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{key}{}: {message}", origin.as_ref().map_or(String::new(), |origin| format!(" ({origin})")))]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The key as it is written in a file: `channels.settlements.id`; or `--config` for the file itself.
     pub key: String,
     /// The file and line, the environment variable or the flag that set the value; `None` if the key has no value.
@@ -23,17 +23,17 @@ pub struct Problem {
 
 /// All problems of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+#[error("{}", problems.iter().map(ConfigProblem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
     /// The problems, at least one.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
 }
 
 impl ConfigError {
     /// The error for an operator's file that cannot be used at all.
     pub(super) fn of_file(path: &Path, message: String) -> Self {
         let origin = Some(path.display().to_string());
-        Self { problems: vec![Problem { key: "--config".to_owned(), origin, message }] }
+        Self { problems: vec![ConfigProblem { key: "--config".to_owned(), origin, message }] }
     }
 }
 

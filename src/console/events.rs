@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::page::{self, Badge, PageRequest};
-use super::tables::{HitCount, MOST_NEW, OpenSource, Page, Sample, Search, Table};
+use super::tables::{HitCount, MOST_NEW, OpenSource, RowPage, Sample, Search, Table};
 use super::text::whole;
 use super::watchers::WatcherNames;
 use operator::Report;
@@ -69,7 +69,7 @@ async fn of_table(request: &PageRequest, table: &Table, query: &Query) -> Markup
 }
 
 /// The number of events and their source, in words.
-fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> String {
+fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&RowPage>) -> String {
     let whole = page.filter(|page| !page.has_more && !page.is_stopped && query.below.is_none());
     let count = match (whole, page.and_then(|page| page.count)) {
         (Some(page), _) => page::events(page.rows.len() as u64),

@@ -33,13 +33,13 @@ mod sqlite;
 #[cfg(feature = "sqlite")]
 pub(super) mod tests;
 
-pub(super) use backend::{HitCount, MOST_NEW, OnlyWhole, Page};
+pub(super) use backend::{HitCount, MOST_NEW, OnlyWhole, RowPage};
 pub(super) use excerpt::Excerpt;
 pub(super) use filter::{EventFilter, Facet, PagePosition, Sample};
 pub(super) use rows::{FullRow, Row};
 pub(super) use sink::Search;
 
-use backend::{Backend, PageQuery, TableError};
+use backend::{PageQuery, TableBackend, TableError};
 use filter::SAMPLED;
 use sql::{Dialect, KEY, Statement};
 
@@ -79,14 +79,14 @@ pub(super) enum OpenSource {
 pub(super) struct Table {
     pub(super) sink: String,
     pub(super) search: Search,
-    backend: Box<dyn Backend>,
+    backend: Box<dyn TableBackend>,
     sample: Mutex<Option<(Instant, Arc<Sample>)>>,
 }
 
 impl OpenSource {
     /// Prepares to read from this source. The error says why the source cannot be used.
     pub(super) fn of(source: EventSource) -> Result<Self, String> {
-        let (sink, search, backend): (_, _, Box<dyn Backend>) = match source {
+        let (sink, search, backend): (_, _, Box<dyn TableBackend>) = match source {
             #[cfg(feature = "sqlite")]
             EventSource::Sqlite(sink, settings) => (sink, settings.search, Box::new(sqlite::Sqlite { settings })),
             #[cfg(not(feature = "sqlite"))]
@@ -117,7 +117,7 @@ impl Table {
         below: Option<&PagePosition>,
         limit: usize,
         is_patient: bool,
-    ) -> Result<Page, TableError> {
+    ) -> Result<RowPage, TableError> {
         self.page_within(filter, below, limit, if is_patient { PATIENT_BUDGET } else { BUDGET }).await
     }
 
@@ -128,11 +128,11 @@ impl Table {
         below: Option<&PagePosition>,
         limit: usize,
         budget: Duration,
-    ) -> Result<Page, TableError> {
+    ) -> Result<RowPage, TableError> {
         let began = Instant::now();
         let deadline = began + budget;
         let mut page = match self.backend.page(PageQuery { filter, below, limit: limit + 1, deadline }).await {
-            Err(TableError::TimedOut) => Page { is_stopped: true, ..Page::default() },
+            Err(TableError::TimedOut) => RowPage { is_stopped: true, ..RowPage::default() },
             page => page?,
         };
         page.has_more = page.rows.len() > limit;
@@ -155,7 +155,7 @@ impl Table {
     async fn read_sample(&self) -> Result<Sample, TableError> {
         let deadline = Instant::now() + SMALL;
         let page_query = PageQuery { filter: &EventFilter::default(), below: None, limit: SAMPLED, deadline };
-        let Page { rows, is_stopped, .. } = self.backend.page(page_query).await?;
+        let RowPage { rows, is_stopped, .. } = self.backend.page(page_query).await?;
         if rows.len() < SAMPLED && !is_stopped {
             return Ok(Sample::of(rows));
         }

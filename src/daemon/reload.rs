@@ -160,7 +160,7 @@ impl Daemon {
         if self.clients != clients {
             self.background.send_replace(names::counted(&clients, &self.parts.handles));
         }
-        self.discovery.send_replace(discovery::Plan::of(config, &self.background.borrow()));
+        self.discovery.send_replace(discovery::DiscoveryPlan::of(config, &self.background.borrow()));
         (self.loaded, self.clients, self.sinks) = (loaded, clients, sinks);
         self.follow(channels);
         Ok(changes)

@@ -73,7 +73,7 @@ impl FeedState {
     }
 
     /// Logs and counts that the client misses events, if this is the problem.
-    pub(crate) fn note(&self, request: &PageRequest, problem: &Problem) {
+    pub(crate) fn note(&self, request: &EventRange, problem: &Problem) {
         if let Some(oldest) = problem.oldest() {
             let (channel, after) = (&*request.channel.name, request.after);
             warn!(channel, after, oldest, "a client of the feed reads at a position whose events were deleted");
@@ -82,12 +82,12 @@ impl FeedState {
     }
 
     /// Begins to watch for changes. A change after this call is not missed.
-    pub(crate) fn changes(&self) -> Changes {
+    pub(crate) fn changes(&self) -> ChangeSignals {
         let mut reloads = self.served.clone();
         let served = reloads.borrow_and_update().clone();
         let mut table = served.table.changes();
         table.mark_unchanged();
-        Changes { served, table, reloads }
+        ChangeSignals { served, table, reloads }
     }
 
     /// Waits for an answer of the table.
@@ -106,15 +106,15 @@ impl FeedState {
     }
 
     /// Reads the events after a position.
-    pub(crate) async fn page(&self, request: &PageRequest) -> Result<Page, Problem> {
+    pub(crate) async fn page(&self, request: &EventRange) -> Result<EventPage, Problem> {
         let mut memory = self.reserve(request.visitor, request.max_bytes).await?;
-        let PageRequest { channel, after, limit, .. } = request;
+        let EventRange { channel, after, limit, .. } = request;
         let max_bytes = request.max_bytes.min(self.memory.max_page());
         let page = self.of_table(self.served().table.page(channel.id, *after, *limit, max_bytes)).await?;
         check_position(*after, &page)?;
         check_records(&page.events)?;
         memory.shrink_to(size(&page.events));
-        Ok(Page { events: page.events, memory })
+        Ok(EventPage { events: page.events, memory })
     }
 
     /// Returns the position after which a client reads that gives no position.
@@ -125,7 +125,7 @@ impl FeedState {
 
     /// Waits for events after the position. Returns without events at the deadline, and when the daemon stops. Fails if the client
     /// loses its access meanwhile.
-    pub(crate) async fn page_before(&self, request: &PageRequest, deadline: Instant) -> Result<Page, Problem> {
+    pub(crate) async fn page_before(&self, request: &EventRange, deadline: Instant) -> Result<EventPage, Problem> {
         let mut changes = self.changes();
         let mut page = self.page(request).await?;
         while page.events.is_empty() && self.wait(request, &mut changes, deadline).await? {
@@ -138,8 +138,8 @@ impl FeedState {
     /// restored: reading the page then reports the problem. Returns false at the deadline, when the daemon stops, and after a reload.
     pub(crate) async fn wait(
         &self,
-        request: &PageRequest,
-        changes: &mut Changes,
+        request: &EventRange,
+        changes: &mut ChangeSignals,
         deadline: Instant,
     ) -> Result<bool, Problem> {
         let newest = self.newest_except(Some(request.after), request.channel.id, changes, deadline).await;
@@ -153,7 +153,7 @@ impl FeedState {
         &self,
         known: Option<i64>,
         channel: Uuid,
-        changes: &mut Changes,
+        changes: &mut ChangeSignals,
         deadline: Instant,
     ) -> Result<Option<i64>, Problem> {
         while self.changed(changes, deadline).await {
@@ -166,14 +166,14 @@ impl FeedState {
     }
 
     /// Returns the newest position of a channel, read after the changes until now.
-    pub(crate) async fn newest(&self, channel: Uuid, changes: &mut Changes) -> Result<i64, Problem> {
+    pub(crate) async fn newest(&self, channel: Uuid, changes: &mut ChangeSignals) -> Result<i64, Problem> {
         let change = *changes.table.borrow_and_update();
         Ok(self.of_table(changes.served.positions.after_change(change, channel)).await?.newest)
     }
 
     /// Waits for a change of the table. Returns false at the deadline, when the daemon stops, and after a reload: the caller then
     /// checks the access of its client.
-    pub(crate) async fn changed(&self, changes: &mut Changes, deadline: Instant) -> bool {
+    pub(crate) async fn changed(&self, changes: &mut ChangeSignals, deadline: Instant) -> bool {
         let _waiting = self.operators.begin_wait();
         tokio::select! {
             biased;
@@ -191,7 +191,7 @@ impl FeedState {
 }
 
 /// Tells a waiting request about new rows and about reloads.
-pub(crate) struct Changes {
+pub(crate) struct ChangeSignals {
     /// The table whose changes are watched. After a reload, it is the old one until the request has seen the reload: the numbers
     /// of the changes of two tables are not comparable.
     served: Arc<Served>,
@@ -201,7 +201,7 @@ pub(crate) struct Changes {
 
 /// A request for a page of events.
 #[derive(Clone, Debug)]
-pub(crate) struct PageRequest {
+pub(crate) struct EventRange {
     pub(crate) visitor: Visitor,
     pub(crate) channel: FeedChannel,
     pub(crate) after: i64,
@@ -210,7 +210,7 @@ pub(crate) struct PageRequest {
 }
 
 /// Events, with the memory that they use.
-pub(crate) struct Page {
+pub(crate) struct EventPage {
     pub(crate) events: Vec<FeedEvent>,
     pub(crate) memory: ReservedMemory,
 }

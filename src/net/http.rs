@@ -50,7 +50,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// How to reach a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Connection {
+pub struct ConnectionSettings {
     /// The authorities that TLS trusts instead of the system's.
     pub authorities: Option<Authorities>,
     /// The client's certificate, for servers that request one.
@@ -107,7 +107,7 @@ pub type SetupError = Box<dyn Error + Send + Sync>;
 /// # Errors
 /// If the system's certificates cannot be used.
 pub fn client_for(url: &Url) -> Result<ClientBuilder, SetupError> {
-    client_by(url, &Connection::default(), Arc::default())
+    client_by(url, &ConnectionSettings::default(), Arc::default())
 }
 
 /// Returns a client builder for `url` with these settings. `asked` becomes true when the server requests a client
@@ -116,8 +116,12 @@ pub fn client_for(url: &Url) -> Result<ClientBuilder, SetupError> {
 ///
 /// # Errors
 /// [`SetupError`].
-pub fn client_by(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> Result<ClientBuilder, SetupError> {
-    let Connection { authorities, identity, proxy, public_only } = connection;
+pub fn client_by(
+    url: &Url,
+    connection: &ConnectionSettings,
+    asked: Arc<AtomicBool>,
+) -> Result<ClientBuilder, SetupError> {
+    let ConnectionSettings { authorities, identity, proxy, public_only } = connection;
     if *public_only {
         check_public(url)?;
     }

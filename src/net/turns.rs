@@ -39,10 +39,10 @@ pub struct Rate {
 
 /// The turns of all callers of a server. They have no rate until [`Turns::limit`] sets one.
 #[derive(Debug, Default)]
-pub struct Turns(Mutex<State>);
+pub struct Turns(Mutex<TurnState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnState {
     rate: Option<Rate>,
     /// The number of processes that share the rate, or zero if this is unknown.
     processes: u32,
@@ -66,7 +66,7 @@ type Place = (u64, u64);
 #[derive(Debug)]
 pub struct Caller {
     all: Arc<Turns>,
-    /// Whether the caller is one of [`State::callers`].
+    /// Whether the caller is one of [`TurnState::callers`].
     is_counted: bool,
     /// The round of the caller's last request. Accessed only while the state is locked.
     round: AtomicU64,
@@ -107,7 +107,7 @@ impl Turns {
         self.change(|state| state.refusals.forget());
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut TurnState)) {
         let mut state = lock(&self.0);
         let before = state.interval();
         change(&mut state);
@@ -140,7 +140,7 @@ impl Turns {
     }
 }
 
-impl State {
+impl TurnState {
     fn interval(&self) -> Duration {
         self.rate.map_or(Duration::ZERO, |rate| (rate.per / rate.requests.max(1)).saturating_mul(self.processes.max(1)))
     }

@@ -18,7 +18,7 @@ use crate::event::record::render;
 use crate::event::roster::{Roster, WatcherStatus};
 use crate::misbehaviour::Misbehaviour;
 use crate::options::Options;
-use log::Log;
+use log::ChannelLog;
 use page::{Condition, PageRequest, Rules, Selection, newest};
 use record_cache::{KEPT_RECORDS, RecordCache};
 
@@ -42,7 +42,7 @@ pub(crate) struct Channel {
 
 /// The state that changes while the service runs.
 pub(crate) struct ChannelState {
-    pub(crate) log: Log,
+    pub(crate) log: ChannelLog,
     /// The statuses in the order of the roster.
     pub(crate) watcher_statuses: Vec<WatcherStatus>,
     /// Whether the list of channels contains the channel.
@@ -59,7 +59,7 @@ impl Channel {
     pub(crate) fn new(options: &Options, number: u64, network: &Arc<Network>, now_ms: i64) -> Self {
         let roster = Roster::new(options.seed, number);
         let watcher_statuses = vec![options.watcher_status; roster.watchers.len()];
-        let log = Log::new(options, number, now_ms);
+        let log = ChannelLog::new(options, number, now_ms);
         Self {
             roster,
             seed: options.seed,

@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Decides which lines are written. Clones share their counts.
 #[derive(Clone, Debug, Default)]
-pub struct Limit(Arc<Mutex<HashMap<LineKind, Window>>>);
+pub struct Limit(Arc<Mutex<HashMap<LineKind, LogWindow>>>);
 
 /// Lines of one place in the code about one channel, one sink, or one sink of one channel.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ struct LineKind {
 
 /// The lines of a kind in one window, which starts with the first line.
 #[derive(Debug)]
-struct Window {
+struct LogWindow {
     ends: Instant,
     level: Level,
     message: String,
@@ -85,7 +85,7 @@ impl Limit {
     }
 
     /// Removes the windows that have ended, and logs how many of their lines were suppressed.
-    fn report(&self, is_over: impl Fn(&Window) -> bool) {
+    fn report(&self, is_over: impl Fn(&LogWindow) -> bool) {
         // Log only after the lock has been released, because this layer also processes the lines that are logged here.
         let over: Vec<_> = lock(&self.0).extract_if(|_, window| is_over(window)).collect();
         over.into_iter()
@@ -98,7 +98,7 @@ impl Limit {
         let (mut windows, now) = (lock(&self.0), Instant::now());
         let is_known = windows.len() < MAX_KINDS || windows.contains_key(&kind);
         let kind = if is_known { kind } else { LineKind { channel: None, sink: None, ..kind } };
-        let first = || Window { ends: now + WINDOW, level, message, written: 0, unwritten: 0 };
+        let first = || LogWindow { ends: now + WINDOW, level, message, written: 0, unwritten: 0 };
         let window = windows.entry(kind).or_insert_with(first);
         if now >= window.ends {
             // The window was not reported yet. Its suppressed lines are logged at the end of the new window.
@@ -158,8 +158,8 @@ impl Visit for Line {
 }
 
 /// Logs how many lines were suppressed, at the level of these lines.
-fn log_unwritten(kind: LineKind, window: Window) {
-    let Window { level, message: like, unwritten: lines, .. } = window;
+fn log_unwritten(kind: LineKind, window: LogWindow) {
+    let LogWindow { level, message: like, unwritten: lines, .. } = window;
     let (channel, sink, window_s) = (kind.channel.map(display), kind.sink.map(display), WINDOW.as_secs());
     macro_rules! log_at {
         ($level:expr) => {

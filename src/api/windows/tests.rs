@@ -4,7 +4,7 @@ use super::*;
 type Events = [(i64, i64)];
 
 /// The page of a window, limited like the service does it.
-fn page(events: &Events, window: Window, limit: usize) -> Page {
+fn page(events: &Events, window: TimeWindow, limit: usize) -> Page {
     let within = |(_, created): &&(i64, i64)| (window.after + 1..=window.through).contains(created);
     let mut offsets: Vec<_> = events.iter().filter(within).map(|(offset, _)| *offset).collect();
     offsets.sort_unstable_by_key(|offset| -offset);

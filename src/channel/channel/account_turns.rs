@@ -10,10 +10,10 @@ use net::turns::Turns;
 
 /// The turns of each account.
 #[derive(Debug, Default)]
-pub struct AccountTurns(Mutex<State>);
+pub struct AccountTurns(Mutex<TurnsByAccount>);
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnsByAccount {
     each: BTreeMap<AccountName, Arc<Turns>>,
     /// The number of processes that share the rate of each account, or zero if this is unknown.
     processes: usize,
@@ -22,7 +22,7 @@ struct State {
 impl AccountTurns {
     /// Returns the turns of an account. Every call for the account returns the same turns.
     pub fn of(&self, account: &AccountName) -> Arc<Turns> {
-        let State { each, processes } = &mut *lock(&self.0);
+        let TurnsByAccount { each, processes } = &mut *lock(&self.0);
         let new = || {
             let turns = Turns::default();
             turns.share_among(*processes);

@@ -30,7 +30,7 @@ pub(super) struct History {
     /// The times in milliseconds that answers take, used in rotation.
     pub(super) delays: Vec<u64>,
     /// The requests that get no answer, each as its number and the fault.
-    pub(super) faults: Vec<(usize, Fault)>,
+    pub(super) faults: Vec<(usize, PlannedFault)>,
     /// The number of the event at which lanes begin.
     pub(super) start: Option<usize>,
     pub(super) strict: bool,
@@ -159,7 +159,7 @@ pub(super) enum Damage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum PlannedFault {
     /// If a page is requested, the answer is a 503.
     NotFound,
     Refused,
@@ -338,7 +338,7 @@ impl History {
             Reload::Anew(_) | Reload::Page(_) => 0,
         });
         let faults = self.faults.iter().map(|(_, fault)| match fault {
-            Fault::RateLimited(Some(seconds)) => *seconds,
+            PlannedFault::RateLimited(Some(seconds)) => *seconds,
             _ => 60,
         });
         Duration::from_secs(

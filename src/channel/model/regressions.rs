@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ledger::testing::Write;
 
 use super::history::{
-    Damage, End, Event, EventKind, Fault, Forgery, History, Paused, Reload, ReplayPlan, Restored, Run, SinkPlan,
+    Damage, End, Event, EventKind, Forgery, History, Paused, PlannedFault, Reload, ReplayPlan, Restored, Run, SinkPlan,
     SinkTrouble,
 };
 use super::live;
@@ -96,7 +96,7 @@ fn an_expired_event_is_not_rejected_before_the_service_has_answered() {
             page: 6,
             backlog: 6,
             arrivals: vec![(1, 1)],
-            faults: vec![(request, Fault::Refused), (request + 1, Fault::Refused)],
+            faults: vec![(request, PlannedFault::Refused), (request + 1, PlannedFault::Refused)],
             proof_timeout: 30,
             clock: vec![(7, 40)],
             ..History::plain()

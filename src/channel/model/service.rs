@@ -11,7 +11,7 @@ use crate::read::source::Source;
 use api::{ApiError, ErrorResponse, InvalidResponse, Page, TransientError};
 use proof::event::{EventId, Offset, RawEvent};
 
-use super::history::{Damage, EventKind, Fault, Forgery, HasMore, History, SameId};
+use super::history::{Damage, EventKind, Forgery, HasMore, History, PlannedFault, SameId};
 use super::pool::{self, Form};
 use super::world::World;
 
@@ -132,12 +132,12 @@ impl Memory {
     }
 
     /// Records whether a request for an event was answered.
-    fn note_answer(&self, id: EventId, fault: Option<Fault>) {
+    fn note_answer(&self, id: EventId, fault: Option<PlannedFault>) {
         let Some(at) = self.ids.get(&id) else { return };
         let mut inner = self.world.lock();
         let seen = &mut inner.seen[*at];
         seen.unanswered = if fault.is_some() { seen.unanswered + 1 } else { 0 };
-        seen.denied |= fault == Some(Fault::NotFound) || seen.unanswered >= ANSWERS;
+        seen.denied |= fault == Some(PlannedFault::NotFound) || seen.unanswered >= ANSWERS;
     }
 }
 
@@ -146,7 +146,7 @@ impl Source for Memory {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
         let shown = offset.map_or(-1, Offset::get);
         if let Some(fault) = self.world.request(|| format!("poll from {shown}, at most {limit}")).await {
-            return Err(error(if fault == Fault::NotFound { Fault::Unavailable } else { fault }));
+            return Err(error(if fault == PlannedFault::NotFound { PlannedFault::Unavailable } else { fault }));
         }
         let asked_for = |at: &usize| {
             let of = self.world.offsets[*at];
@@ -160,7 +160,7 @@ impl Source for Memory {
         self.world.lock().totals.searches += 1;
         let shown = after.unwrap_or(-1);
         if let Some(fault) = self.world.request(|| format!("search {shown}..={through}, at most {limit}")).await {
-            return Err(error(if fault == Fault::NotFound { Fault::Unavailable } else { fault }));
+            return Err(error(if fault == PlannedFault::NotFound { PlannedFault::Unavailable } else { fault }));
         }
         let asked_for = |at: &usize| {
             let created = self.created[*at];
@@ -177,7 +177,7 @@ impl Source for Memory {
         self.note_answer(id, fault);
         match fault {
             Some(fault) => Err(error(fault)),
-            None => self.find(id).ok_or_else(|| error(Fault::NotFound)),
+            None => self.find(id).ok_or_else(|| error(PlannedFault::NotFound)),
         }
     }
 }
@@ -194,16 +194,18 @@ impl History {
     }
 }
 
-fn error(fault: Fault) -> ApiError {
+fn error(fault: PlannedFault) -> ApiError {
     let (code, message, unknown_type, resource, account) = <_>::default();
     let answer = ErrorResponse { status: 0, code, message, unknown_type, resource, account };
     let answer = |status| ErrorResponse { status, ..answer.clone() };
     match fault {
-        Fault::NotFound => ApiError::NotFound(answer(404)),
-        Fault::Refused => ApiError::Refused(answer(400)),
-        Fault::RateLimited(seconds) => ApiError::RateLimited { retry_after: seconds.map(Duration::from_secs) },
-        Fault::Timeout => ApiError::Transient(TransientError::Timeout),
-        Fault::Unavailable => ApiError::Transient(TransientError::Status { answer: answer(503), retry_after: None }),
-        Fault::Malformed => ApiError::Malformed(InvalidResponse("not JSON".into())),
+        PlannedFault::NotFound => ApiError::NotFound(answer(404)),
+        PlannedFault::Refused => ApiError::Refused(answer(400)),
+        PlannedFault::RateLimited(seconds) => ApiError::RateLimited { retry_after: seconds.map(Duration::from_secs) },
+        PlannedFault::Timeout => ApiError::Transient(TransientError::Timeout),
+        PlannedFault::Unavailable => {
+            ApiError::Transient(TransientError::Status { answer: answer(503), retry_after: None })
+        }
+        PlannedFault::Malformed => ApiError::Malformed(InvalidResponse("not JSON".into())),
     }
 }

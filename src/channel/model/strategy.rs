@@ -10,8 +10,8 @@ use ledger::testing::Write;
 use record::Confidence;
 
 use super::history::{
-    Damage, End, Event, EventKind, Fault, Forgery, HasMore, History, Paused, Reload, ReplayPlan, Restored, Run, SameId,
-    SinkPlan, SinkTrouble,
+    Damage, End, Event, EventKind, Forgery, HasMore, History, Paused, PlannedFault, Reload, ReplayPlan, Restored, Run,
+    SameId, SinkPlan, SinkTrouble,
 };
 
 /// The step or request at which something happens is drawn below this limit, because a short history has at most this many
@@ -184,14 +184,14 @@ fn delays(longest: u64) -> impl Strategy<Value = Vec<u64>> {
     prop_oneof![Just(Vec::new()), vec(delay, 1..6)]
 }
 
-fn faults() -> impl Strategy<Value = Vec<(usize, Fault)>> {
+fn faults() -> impl Strategy<Value = Vec<(usize, PlannedFault)>> {
     let fault = prop_oneof![
-        2 => Just(Fault::Unavailable),
-        1 => Just(Fault::NotFound),
-        1 => Just(Fault::Refused),
-        1 => weighted(0.5, 1_u64..90).prop_map(Fault::RateLimited),
-        1 => Just(Fault::Timeout),
-        2 => Just(Fault::Malformed),
+        2 => Just(PlannedFault::Unavailable),
+        1 => Just(PlannedFault::NotFound),
+        1 => Just(PlannedFault::Refused),
+        1 => weighted(0.5, 1_u64..90).prop_map(PlannedFault::RateLimited),
+        1 => Just(PlannedFault::Timeout),
+        2 => Just(PlannedFault::Malformed),
     ];
     prop_oneof![1 => Just(Vec::new()), 1 => vec((0..EARLY, fault), 0..10)]
 }

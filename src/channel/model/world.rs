@@ -15,7 +15,7 @@ use ledger::testing::Write;
 use net::tasks::lock;
 use proof::event::Offset;
 
-use super::history::{End, Fault, History, Paused, Run};
+use super::history::{End, History, Paused, PlannedFault, Run};
 use super::reload::reload;
 use super::sink::AcceptedEvents;
 use super::sink_name;
@@ -257,7 +257,7 @@ impl World {
     }
 
     /// Makes a request. Returns the fault if the request gets no answer.
-    pub(super) async fn request(&self, what: impl FnOnce() -> String + Send) -> Option<Fault> {
+    pub(super) async fn request(&self, what: impl FnOnce() -> String + Send) -> Option<PlannedFault> {
         let number = {
             let mut inner = self.lock();
             inner.totals.requests += 1;
@@ -269,7 +269,7 @@ impl World {
         self.step(Step::Answer, number).await;
         self.publish(number);
         if self.restore(number) {
-            return Some(Fault::Unavailable);
+            return Some(PlannedFault::Unavailable);
         }
         let fault = self.history.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
         if let Some(fault) = fault {

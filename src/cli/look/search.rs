@@ -11,7 +11,7 @@
 use crate::cli::context::{CommandError, Connection, Context, Exit};
 use crate::cli::terminal::progress::ProgressBar;
 use crate::cli::verdict_line;
-use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, Window, Windows};
+use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, TimeWindow, Windows};
 use api::{Created, Filter, MAX_PAGE, Page};
 use proof::event::{Event, Offset, RawEvent};
 use proof::verify::Verdict;
@@ -209,7 +209,7 @@ impl Walk<'_> {
 
     /// Reads a window. The inner `Ok` is the number of events in the window. If these events do not fit on one page,
     /// the inner `Err` is the time of the newest event.
-    async fn read(&mut self, window: Window) -> Result<Result<usize, Option<i64>>, CommandError> {
+    async fn read(&mut self, window: TimeWindow) -> Result<Result<usize, Option<i64>>, CommandError> {
         let created = Created { gte: Some(window.after + 1), lte: Some(window.through), ..Created::default() };
         let filter = Filter { created, ..self.filter.clone() };
         let page = ask(self.connection, &filter, self.limit, Some(self.down_to)).await?;

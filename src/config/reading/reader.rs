@@ -14,7 +14,7 @@ use figment::value::{Dict, Value};
 use figment::{Figment, Metadata};
 
 use crate::config::key::{Key, plain};
-use crate::config::problem::{ConfigError, Problem};
+use crate::config::problem::{ConfigError, ConfigProblem};
 use crate::config::sources::commands::PrintedSecrets;
 use crate::config::sources::files::{ConfigText, Files, Lines};
 use crate::config::sources::{Layer, defaults, environment, fragments, merged};
@@ -51,8 +51,8 @@ pub(crate) struct Reader {
     pub(crate) files: RefCell<Files>,
     /// The problems that were found before any key was read: tables that two files set, and problems with variables. Each problem
     /// has its key.
-    of_sources: Vec<(Key, Problem)>,
-    problems: RefCell<Vec<Problem>>,
+    of_sources: Vec<(Key, ConfigProblem)>,
+    problems: RefCell<Vec<ConfigProblem>>,
     /// Notes for the operator that are not mistakes.
     pub(crate) notes: RefCell<Vec<String>>,
 }
@@ -137,7 +137,7 @@ impl Reader {
     /// Returns the value if no problem was found. If the value is only a part of the configuration (`is_part`), problems
     /// with the sources of other parts are left out.
     pub(crate) fn finish<T>(&self, value: Result<T, Reported>, is_part: bool) -> Result<T, ConfigError> {
-        let counts = |(key, _): &&(Key, Problem)| !is_part || self.lookups.borrow().concerns(key);
+        let counts = |(key, _): &&(Key, ConfigProblem)| !is_part || self.lookups.borrow().concerns(key);
         let of_sources = self.of_sources.iter().filter(counts).map(|(_, problem)| problem.clone());
         let problems: Vec<_> = of_sources.chain(self.problems.take()).collect();
         match value {
@@ -149,7 +149,7 @@ impl Reader {
     pub(crate) fn wrong(&self, key: &Key, message: impl Into<String>) -> Reported {
         let line = self.line(key).map_or(String::new(), |line| format!(", line {line}"));
         let origin = self.origin(key).map(|origin| format!("{}{line}", origin.name));
-        let problem = Problem { key: key.to_string(), origin, message: message.into() };
+        let problem = ConfigProblem { key: key.to_string(), origin, message: message.into() };
         let mut problems = self.problems.borrow_mut();
         if !problems.contains(&problem) {
             problems.push(problem);
@@ -191,7 +191,7 @@ fn layers_of(text: &ConfigText) -> Result<Vec<Layer>, ConfigError> {
 }
 
 /// The problems with tables and keys that two files set, by their keys.
-fn conflicts(text: &ConfigText, files: &[Layer], lines: &BTreeMap<PathBuf, Lines>) -> Vec<(Key, Problem)> {
+fn conflicts(text: &ConfigText, files: &[Layer], lines: &BTreeMap<PathBuf, Lines>) -> Vec<(Key, ConfigProblem)> {
     let values: Vec<_> = files.iter().map(Layer::values).collect();
     let problem = |(key, at): (Key, [usize; 2])| {
         let [earlier, later] = at.map(|at| {
@@ -200,7 +200,7 @@ fn conflicts(text: &ConfigText, files: &[Layer], lines: &BTreeMap<PathBuf, Lines
             format!("file {}{}", path.display(), line.map_or(String::new(), |line| format!(", line {line}")))
         });
         let message = format!("is also set in {earlier}; keep it in one of the two files");
-        let problem = Problem { key: key.to_string(), origin: Some(later), message };
+        let problem = ConfigProblem { key: key.to_string(), origin: Some(later), message };
         (key, problem)
     };
     fragments::conflicts(&values).into_iter().map(problem).collect()

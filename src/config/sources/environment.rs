@@ -12,7 +12,7 @@ use figment::{Figment, Metadata};
 
 use super::{Layer, merged};
 use crate::config::key::{Key, PREFIX, plain};
-use crate::config::problem::Problem;
+use crate::config::problem::ConfigProblem;
 
 /// The variable that names the configuration file. Only the command line reads this variable. The variable sets no key.
 pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
@@ -39,7 +39,7 @@ pub(crate) fn add_telemetry(mut layers: Figment, variables: &BTreeMap<String, Os
 
 /// Merges the variables over the layers, in the order of the variables' names. Also returns the problems with the
 /// variables, by the keys that they set.
-pub(crate) fn add(mut layers: Figment, variables: &BTreeMap<String, OsString>) -> (Figment, Vec<(Key, Problem)>) {
+pub(crate) fn add(mut layers: Figment, variables: &BTreeMap<String, OsString>) -> (Figment, Vec<(Key, ConfigProblem)>) {
     let (written, mut set, mut problems) = (merged(&layers), BTreeMap::new(), Vec::new());
     for (variable, text) in variables.iter().filter(|(variable, _)| *variable != FILE_VARIABLE) {
         let Some(levels) = variable.strip_prefix(PREFIX).filter(|levels| !is_kubernetes(levels)) else { continue };
@@ -58,7 +58,7 @@ pub(crate) fn add(mut layers: Figment, variables: &BTreeMap<String, OsString>) -
                 set.insert(key, variable);
             }
             Err((key, message)) => {
-                let problem = Problem { key: key.to_string(), origin: Some(origin.name.into_owned()), message };
+                let problem = ConfigProblem { key: key.to_string(), origin: Some(origin.name.into_owned()), message };
                 problems.push((key, problem));
             }
         }

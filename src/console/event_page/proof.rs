@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::shown_event::Verification;
+use super::shown_event::Examination;
 use crate::page::{Badge, signer, table, time, with_copy_button};
 use crate::text::{long, text, whole};
 use operator::SignerNames;
@@ -92,7 +92,7 @@ fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_o
     }
 }
 
-pub(super) fn show(examined: &Verification, verdict: Badge, names: &SignerNames) -> Markup {
+pub(super) fn show(examined: &Examination, verdict: Badge, names: &SignerNames) -> Markup {
     let Some(event) = &examined.event else { return html! {} };
     let Proofs::One(ocr) = &event.proofs else { return html! {} };
     let Some(dissected) = &examined.dissected else {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
-use super::shown_event::{ShownEvent, Verification};
+use super::shown_event::{Examination, ShownEvent};
 use super::{happened, history, proof};
 use crate::page::{Badge, PageRequest, time, with_copy_button};
 use crate::text::{Json, is_failure, text, whole};
@@ -32,7 +32,7 @@ pub(super) async fn show(request: &PageRequest, mut found: ShownEvent) -> Respon
             Some(joined(spawn_blocking(move || examine(&json, verifier)).await).await)
         }
     };
-    let steps = history::show(&found.full_history(examined.as_ref().and_then(Verification::proved)));
+    let steps = history::show(&found.full_history(examined.as_ref().and_then(Examination::proved)));
     if asks("part=history") {
         return steps.into_response();
     }
@@ -82,7 +82,7 @@ pub(super) async fn show(request: &PageRequest, mut found: ShownEvent) -> Respon
     request.page(&title, "", &content).await
 }
 
-fn examine(json: &Bytes, verifier: Verifier) -> Verification {
+fn examine(json: &Bytes, verifier: Verifier) -> Examination {
     let began = std::time::Instant::now();
     let (outcome, verdict) = ObjectVerdict::of(json, &verifier);
     let event = verdict.as_ref().and_then(|verdict| verdict.parts().1);
@@ -90,11 +90,11 @@ fn examine(json: &Bytes, verifier: Verifier) -> Verification {
         Proofs::One(ocr) => Dissected::of(ocr, proof::MOST_SIGNATURES),
         _ => None,
     });
-    Verification { outcome, verdict, event, dissected, verifier, took: began.elapsed() }
+    Examination { outcome, verdict, event, dissected, verifier, took: began.elapsed() }
 }
 
 /// The verifier's verdict as a sentence.
-fn verdict_box(examined: &Verification, is_again: bool, stored: Option<(&str, Badge)>) -> Markup {
+fn verdict_box(examined: &Examination, is_again: bool, stored: Option<(&str, Badge)>) -> Markup {
     let badge = Badge::of(examined.outcome.status);
     let sentence = match (&examined.verdict, examined.outcome.reason) {
         (Some(Verdict::Verified(verified)), None) => format!(

@@ -42,7 +42,7 @@ pub(super) struct ShownEvent {
     pub(super) notice: Markup,
 }
 
-pub(super) struct Verification {
+pub(super) struct Examination {
     pub(super) outcome: ObjectVerdict,
     pub(super) verdict: Option<Verdict>,
     pub(super) event: Option<Event>,
@@ -85,7 +85,7 @@ impl ShownEvent {
     }
 }
 
-impl Verification {
+impl Examination {
     /// When the network made the proof, if the proof is valid.
     pub(super) fn proved(&self) -> Option<Timestamp> {
         let verified = matches!(self.verdict, Some(Verdict::Verified(_))) && self.outcome.reason.is_none();

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::query::Query;
 use crate::page::{self, Badge, PageRequest, network_name, time};
-use crate::tables::{Excerpt, OnlyWhole, Page, PagePosition, Row, Search};
+use crate::tables::{Excerpt, OnlyWhole, PagePosition, Row, RowPage, Search};
 use crate::text::{is_failure, marked, or_dash, text};
 use crate::watchers::WatcherNames;
 use operator::Report;
@@ -140,7 +140,7 @@ pub(super) fn nothing(query: &Query, search: Search, report: Option<&Report>) ->
 }
 
 /// The link to older events, and how far the search got.
-pub(super) fn below(query: &Query, page: &Page) -> Markup {
+pub(super) fn below(query: &Query, page: &RowPage) -> Markup {
     let last = page.rows.last().and_then(PagePosition::of);
     let last_word = query.filter.words.last().map_or("", String::as_str);
     html! {

@@ -33,7 +33,7 @@ const FEWEST: usize = 3;
 pub(super) fn charts(samples: &[Sample], now: i64) -> Markup {
     let since = samples.first().map_or(now, |first| first.at);
     let is_whole = since <= now - HOUR + WHOLE;
-    let range = Range { begins: since.max(now - HOUR), now };
+    let range = ChartRange { begins: since.max(now - HOUR), now };
     html! {
         div.sparks {
             (chart("Lag, events", LAG, |value| format!("{value:.0}"), samples, range))
@@ -49,12 +49,12 @@ pub(super) fn charts(samples: &[Sample], now: i64) -> Markup {
 
 /// The time that a chart shows, in Unix seconds.
 #[derive(Clone, Copy)]
-struct Range {
+struct ChartRange {
     begins: i64,
     now: i64,
 }
 
-impl Range {
+impl ChartRange {
     /// The x coordinate of a time.
     fn x(self, at: i64) -> f64 {
         let seconds = |from: i64, to: i64| f64::from(u32::try_from((to - from).clamp(0, HOUR)).unwrap_or(0));
@@ -63,7 +63,7 @@ impl Range {
 }
 
 /// Draws the line of one quantity, with its last and its highest value in words. With few samples, no line is drawn.
-fn chart(title: &str, of: Quantity, shown: fn(f64) -> String, samples: &[Sample], range: Range) -> Markup {
+fn chart(title: &str, of: Quantity, shown: fn(f64) -> String, samples: &[Sample], range: ChartRange) -> Markup {
     let values = || samples.iter().filter_map(of);
     let (highest, last) = (values().fold(0.0, f64::max), values().next_back());
     let said = match last {
@@ -98,7 +98,7 @@ fn start(path: &str) -> &str {
 }
 
 /// One path for each run of samples without a gap.
-fn runs(samples: &[Sample], of: Quantity, range: Range, highest: f64) -> Vec<String> {
+fn runs(samples: &[Sample], of: Quantity, range: ChartRange, highest: f64) -> Vec<String> {
     let mut runs: Vec<String> = Vec::new();
     let mut before: Option<i64> = None;
     for sample in samples {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_chart_has_a_gap_without_samples() {
         let samples = [sample(3_000, 4), sample(2_940, 2), sample(120, 0), sample(60, 4), sample(0, 1)];
-        let runs = runs(&samples, LAG, Range { begins: NOW - HOUR, now: NOW }, 4.0);
+        let runs = runs(&samples, LAG, ChartRange { begins: NOW - HOUR, now: NOW }, 4.0);
         assert_eq!(runs, ["M40.0 4.0 L44.0 23.5", "M232.0 43.0 L236.0 4.0 L240.0 33.2"]);
     }
 

@@ -24,7 +24,7 @@ pub(crate) enum TableError {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Page {
+pub(crate) struct RowPage {
     pub(crate) rows: Vec<Row>,
     /// Whether older rows exist.
     pub(crate) has_more: bool,
@@ -82,7 +82,7 @@ pub(crate) struct QueryResult {
 
 /// A database that contains a table.
 #[async_trait]
-pub(crate) trait Backend: Send + Sync {
+pub(crate) trait TableBackend: Send + Sync {
     fn dialect(&self) -> Dialect;
 
     /// The name of the table in a statement.
@@ -93,7 +93,7 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Returns the rows of a page. If the filter consists only of words, also counts the rows of the table that contain
     /// the words.
-    async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError>;
+    async fn page(&self, page_query: PageQuery<'_>) -> Result<RowPage, TableError>;
 
     /// A query for the approximate number of rows.
     fn total(&self) -> String;

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout_at;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::backend::{Backend, HitCount, MOST_HITS, MOST_NEW, Page, PageQuery, QueryResult, TableError};
+use super::backend::{HitCount, MOST_HITS, MOST_NEW, PageQuery, QueryResult, RowPage, TableBackend, TableError};
 use super::filter::{EventFilter, is_hexadecimal};
 use super::rows::Row;
 use super::sql::{Dialect, NEWEST_FIRST, Statement, TableRange, columns, pattern, texts};
@@ -178,13 +178,13 @@ impl Postgres {
     }
 
     /// Returns the rows of a page by this index.
-    async fn page_by(&self, index: Search, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+    async fn page_by(&self, index: Search, page_query: PageQuery<'_>) -> Result<RowPage, TableError> {
         let PageQuery { filter, below, limit, deadline } = page_query;
         let (newest, width) = self.density(deadline).await?;
         let top = below.and_then(|below| below.time).or(filter.to).map_or(newest, |top| top.min(newest));
         let has_index = index != Search::None && !filter.words.is_empty();
         let ranges = if has_index { RANGES_WITH_INDEX } else { RANGES };
-        let mut page = Page::default();
+        let mut page = RowPage::default();
         for range in table_ranges(top, filter.from, width, ranges) {
             match self.rows_within(range, page_query, index).await {
                 Ok(rows) if range == TableRange::Timeless => page.rows.extend(rows),
@@ -210,7 +210,7 @@ impl Postgres {
 }
 
 #[async_trait]
-impl Backend for Postgres {
+impl TableBackend for Postgres {
     fn dialect(&self) -> Dialect {
         Dialect::Postgres
     }
@@ -238,7 +238,7 @@ impl Backend for Postgres {
         }
     }
 
-    async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+    async fn page(&self, page_query: PageQuery<'_>) -> Result<RowPage, TableError> {
         let page = self.page_by(self.settings.search, page_query).await?;
         let found_none = page.rows.is_empty() && !page.is_stopped;
         if found_none && self.settings.search == Search::Words && page_query.filter.is_part_of_word() {

@@ -21,7 +21,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params_from_iter};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 
-use super::backend::{Backend, HitCount, MOST_HITS, MOST_NEW, OnlyWhole, Page, PageQuery, QueryResult, TableError};
+use super::backend::{
+    HitCount, MOST_HITS, MOST_NEW, OnlyWhole, PageQuery, QueryResult, RowPage, TableBackend, TableError,
+};
 use super::filter::{EventFilter, is_hexadecimal};
 use super::rows::Row;
 use super::sql::{Dialect, KEY, NEWEST_FIRST, Statement, TableRange, columns, texts};
@@ -36,7 +38,7 @@ pub(super) struct Sqlite {
 }
 
 #[async_trait]
-impl Backend for Sqlite {
+impl TableBackend for Sqlite {
     fn dialect(&self) -> Dialect {
         Dialect::Sqlite
     }
@@ -60,7 +62,7 @@ impl Backend for Sqlite {
         joined(done).await.map_err(|error| self.table_error(&error))
     }
 
-    async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+    async fn page(&self, page_query: PageQuery<'_>) -> Result<RowPage, TableError> {
         if !self.has_index_for(page_query.filter) {
             return self.scanned(page_query).await;
         }
@@ -108,10 +110,10 @@ impl Backend for Sqlite {
 
 impl Sqlite {
     /// Looks through the rows, the newest first.
-    async fn scanned(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+    async fn scanned(&self, page_query: PageQuery<'_>) -> Result<RowPage, TableError> {
         let PageQuery { filter, below, limit, deadline } = page_query;
         let (table, columns) = (self.table(), with_texts(filter));
-        let mut page = Page::default();
+        let mut page = RowPage::default();
         for range in [TableRange::Timed, TableRange::Timeless] {
             let mut statement = Statement::new(Dialect::Sqlite);
             statement.filtered(filter);
@@ -130,24 +132,24 @@ impl Sqlite {
         Ok(page)
     }
 
-    async fn search(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+    async fn search(&self, page_query: PageQuery<'_>) -> Result<RowPage, TableError> {
         let query = self.index_query(&page_query.filter.words, page_query.deadline).await?;
         let whole = IndexQuery { words: fts(&page_query.filter.words, Last::Whole), ..query.clone() };
         let exact = self.found(page_query, &whole).await?;
         if query == whole {
             let is_many = self.settings.search == Search::Words;
-            return Ok(Page { only_whole: is_many.then_some(OnlyWhole::Many), ..exact });
+            return Ok(RowPage { only_whole: is_many.then_some(OnlyWhole::Many), ..exact });
         }
         let begun = self.found(page_query, &query).await?;
         if begun.is_stopped && begun.rows.is_empty() && !exact.rows.is_empty() {
             let count = exact.count.map(|_| HitCount::AtLeast(exact.rows.len()));
-            return Ok(Page { only_whole: Some(OnlyWhole::Slow), count, ..exact });
+            return Ok(RowPage { only_whole: Some(OnlyWhole::Slow), count, ..exact });
         }
         Ok(begun)
     }
 
     /// Returns the rows that match a query of the indexes.
-    async fn found(&self, page_query: PageQuery<'_>, query: &IndexQuery) -> Result<Page, TableError> {
+    async fn found(&self, page_query: PageQuery<'_>, query: &IndexQuery) -> Result<RowPage, TableError> {
         let PageQuery { filter, below, limit, deadline } = page_query;
         let table = self.table();
         let mut statement = Statement::new(Dialect::Sqlite);
@@ -185,7 +187,7 @@ impl Sqlite {
             // If the time limit is reached before the hits are counted, their number stays unknown.
             self.counted(query, deadline).await.ok()
         };
-        Ok(Page { rows, is_stopped, count, ..Page::default() })
+        Ok(RowPage { rows, is_stopped, count, ..RowPage::default() })
     }
 
     /// Returns the query of the indexes for these words. If few rows contain the words, or if the last word ends with

@@ -44,7 +44,7 @@ const MAX_DISCOVERED: usize = 10_000;
 
 /// The settings in force.
 #[derive(Clone)]
-pub(in crate::daemon) struct Plan {
+pub(in crate::daemon) struct DiscoveryPlan {
     client: Client,
     pattern: ChannelPattern,
     every: Duration,
@@ -67,7 +67,7 @@ enum DiscoveryError {
     TooMany,
 }
 
-impl Plan {
+impl DiscoveryPlan {
     /// Returns `None` if `[discover]` is not set.
     pub(in crate::daemon) fn of(config: &Config, clients: &Clients) -> Option<Self> {
         let discover = config.discover.as_ref()?;
@@ -122,7 +122,10 @@ fn remember(directory: &Path, listed: Vec<ListedChannel>) -> Result<Vec<Discover
 }
 
 /// Requests the list according to the newest plan, and reports the outcome. Ends when the sender of the plans is dropped.
-pub(in crate::daemon) async fn run(mut plans: watch::Receiver<Option<Plan>>, outcome: watch::Sender<Discovery>) {
+pub(in crate::daemon) async fn run(
+    mut plans: watch::Receiver<Option<DiscoveryPlan>>,
+    outcome: watch::Sender<Discovery>,
+) {
     loop {
         let plan = plans.borrow_and_update().clone();
         let Some(plan) = plan else {
@@ -179,7 +182,7 @@ fn report(outcome: &watch::Sender<Discovery>, looked: Result<BTreeSet<ChannelId>
 /// Waits until the list was read and its channels are in force. Returns whether this succeeded: `false` if the list cannot be read, or if
 /// the configuration that contains its channels is rejected. Returns at once if `[discover]` is not set.
 pub(in crate::daemon) async fn first_look(
-    plans: &mut watch::Receiver<Option<Plan>>,
+    plans: &mut watch::Receiver<Option<DiscoveryPlan>>,
     operations: &mut watch::Receiver<Arc<Operations>>,
 ) -> bool {
     let Some(mut discovery) = operations.borrow().discovery.clone() else { return true };

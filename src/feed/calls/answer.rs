@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde_json::Value;
 
-use crate::state::Page;
+use crate::state::EventPage;
 use crate::state::limits::ReservedMemory;
 use crate::table::FeedEvent;
 
@@ -29,7 +29,7 @@ pub(crate) fn write_event(text: &mut String, event: &FeedEvent) {
 }
 
 /// A response that is a JSON object with a list of events: `{first "events":[…] last}`. Its memory is freed after it was sent.
-pub(crate) fn events(first: &str, page: Page, last: &str) -> Response {
+pub(crate) fn events(first: &str, page: EventPage, last: &str) -> Response {
     let answer = EventsAnswer {
         text: format!("{{{first}\"events\":["),
         is_first: true,

@@ -14,11 +14,11 @@ use tracing::warn;
 
 use crate::access::Visitor;
 use crate::calls::answer;
-use crate::calls::parameters::{Names, Parameters, names};
+use crate::calls::parameters::{Parameters, PathNames, names};
 use crate::problem::{Problem, ProblemKind};
 use crate::settings::FeedChannel;
 use crate::state::limits::ReservedMemory;
-use crate::state::{FeedState, Page, check_records, size};
+use crate::state::{EventPage, FeedState, check_records, size};
 use crate::table::{Committed, Leased};
 
 /// The largest body of a commit, in bytes.
@@ -28,7 +28,7 @@ const MAX_COMMIT: usize = 4 << 10;
 pub(super) async fn lease(
     State(state): State<Arc<FeedState>>,
     Extension(visitor): Extension<Visitor>,
-    path: Names<(String, String)>,
+    path: PathNames<(String, String)>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (consumer, mut channel) = consumer_and_channel(&state, visitor, names(path)?)?;
@@ -68,7 +68,7 @@ fn answer(
             check_records(&events)?;
             memory.shrink_to(size(&events));
             let first = format!("\"lease\":{},\"expires_in\":{},", json!(lease), expires_in.as_secs());
-            Ok(answer::events(&first, Page { events, memory }, ""))
+            Ok(answer::events(&first, EventPage { events, memory }, ""))
         }
         Leased::Nothing => Ok(StatusCode::NO_CONTENT.into_response()),
         Leased::Held => {
@@ -96,7 +96,7 @@ struct Commit {
 pub(super) async fn commit(
     State(state): State<Arc<FeedState>>,
     Extension(visitor): Extension<Visitor>,
-    path: Names<(String, String)>,
+    path: PathNames<(String, String)>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (consumer, channel) = consumer_and_channel(&state, visitor, names(path)?)?;

@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use crate::access::Visitor;
 use crate::calls::answer;
-use crate::calls::parameters::{Names, Parameters, names};
+use crate::calls::parameters::{Parameters, PathNames, names};
 use crate::problem::Problem;
-use crate::state::{FeedState, PageRequest};
+use crate::state::{EventRange, FeedState};
 
 pub(super) async fn events(
     State(state): State<Arc<FeedState>>,
     Extension(visitor): Extension<Visitor>,
-    name: Names<String>,
+    name: PathNames<String>,
     request: Request,
 ) -> Result<Response, Problem> {
     let channel = visitor.channel(&state.served().settings, &names(name)?)?.clone();
@@ -27,7 +27,7 @@ pub(super) async fn events(
         Some(after) => after,
         None => state.before_oldest(&channel).await?,
     };
-    let request = PageRequest { visitor, channel, after, limit, max_bytes: state.memory.max_page() };
+    let request = EventRange { visitor, channel, after, limit, max_bytes: state.memory.max_page() };
     let page = state
         .page_before(&request, Instant::now() + wait)
         .await

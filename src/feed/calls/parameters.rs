@@ -50,10 +50,10 @@ impl Parameters {
 }
 
 /// The names in a path.
-pub(crate) type Names<T> = Result<Path<T>, PathRejection>;
+pub(crate) type PathNames<T> = Result<Path<T>, PathRejection>;
 
 /// Returns the names in a path, if they are valid text.
-pub(crate) fn names<T>(names: Names<T>) -> Result<T, Problem> {
+pub(crate) fn names<T>(names: PathNames<T>) -> Result<T, Problem> {
     names
         .map(|Path(names)| names)
         .map_err(|_| Problem::new(ProblemKind::NotFound, "the names in the path are not valid"))

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use crate::access::Visitor;
 use crate::calls::answer::{problem_message, write_message};
-use crate::calls::parameters::{Names, Parameters, names, position};
+use crate::calls::parameters::{Parameters, PathNames, names, position};
 use crate::problem::Problem;
-use crate::state::{Changes, FeedState, Page, PageRequest};
+use crate::state::{ChangeSignals, EventPage, EventRange, FeedState};
 
 /// The largest number of events that are read at once.
 const LIMIT: usize = 1_000;
@@ -37,7 +37,7 @@ const COMMENT: &str = ":\n\n";
 pub(super) async fn stream(
     State(state): State<Arc<FeedState>>,
     Extension(visitor): Extension<Visitor>,
-    name: Names<String>,
+    name: PathNames<String>,
     request: Request,
 ) -> Result<Response, Problem> {
     let channel = visitor.channel(&state.served().settings, &names(name)?)?.clone();
@@ -46,7 +46,7 @@ pub(super) async fn stream(
         Some(after) => after,
         None => state.before_oldest(&channel).await?,
     };
-    let request = PageRequest { visitor, channel, after, limit: LIMIT, max_bytes: MAX_BYTES };
+    let request = EventRange { visitor, channel, after, limit: LIMIT, max_bytes: MAX_BYTES };
     let changes = state.changes();
     // A problem with the first page is the response. Later problems are messages of the stream.
     let page = state.page(&request).await.inspect_err(|problem| state.note(&request, problem))?;
@@ -70,11 +70,11 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
 
 struct EventStream {
     state: Arc<FeedState>,
-    request: PageRequest,
-    changes: Changes,
+    request: EventRange,
+    changes: ChangeSignals,
     part: StreamPart,
     /// The events that are sent next or were sent last. Their memory is freed when the client has read them.
-    page: Option<Page>,
+    page: Option<EventPage>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use operator::server::Connection;
+use operator::server::ServedStream;
 
 pub(super) struct ClientStream {
     transport: Transport,
@@ -56,7 +56,7 @@ impl ClientStream {
     }
 }
 
-impl Connection for ClientStream {
+impl ServedStream for ClientStream {
     fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }

@@ -29,10 +29,10 @@ pub(crate) struct MemoryTable {
 #[derive(Default)]
 struct Channel {
     newest: i64,
-    rows: BTreeMap<i64, Row>,
+    rows: BTreeMap<i64, StoredRow>,
 }
 
-struct Row {
+struct StoredRow {
     record: Box<str>,
     delivered: Timestamp,
 }
@@ -84,7 +84,7 @@ impl MemoryTable {
         let mut channels = lock(&self.rows);
         let channel = channels.entry(channel).or_default();
         channel.newest += 1;
-        channel.rows.insert(channel.newest, Row { record: record.into(), delivered: Timestamp::now() });
+        channel.rows.insert(channel.newest, StoredRow { record: record.into(), delivered: Timestamp::now() });
     }
 
     /// Deletes the row at this position.

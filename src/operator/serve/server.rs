@@ -68,18 +68,18 @@ pub struct Bounds {
 }
 
 /// A connection of a client.
-pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+pub trait ServedStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// The client's address, if clients of this kind have one.
     fn peer(&self) -> Option<SocketAddr>;
 }
 
-impl Connection for TcpStream {
+impl ServedStream for TcpStream {
     fn peer(&self) -> Option<SocketAddr> {
         self.peer_addr().ok()
     }
 }
 
-impl Connection for UnixStream {
+impl ServedStream for UnixStream {
     fn peer(&self) -> Option<SocketAddr> {
         None
     }
@@ -103,7 +103,7 @@ impl Bounds {
 }
 
 /// Serves until it is dropped.
-pub async fn serve<C: Connection>(
+pub async fn serve<C: ServedStream>(
     mut accept: impl AsyncFnMut() -> io::Result<C>,
     router: Router,
     bounds: Bounds,
@@ -169,7 +169,7 @@ impl IdleClient {
     }
 }
 
-async fn serve_client(client: impl Connection, router: Router, bounds: Bounds, asked: Arc<AtomicBool>) {
+async fn serve_client(client: impl ServedStream, router: Router, bounds: Bounds, asked: Arc<AtomicBool>) {
     let (asked, peer) = (&asked, Peer(client.peer()));
     let (router, progress) = (&TowerToHyperService::new(router), &watch::Sender::new(None));
     let connection = http1::Builder::new()

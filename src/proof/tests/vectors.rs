@@ -115,7 +115,7 @@ struct Config {
 }
 
 #[derive(Deserialize)]
-struct Recorded {
+struct RecordedVerdicts {
     signers: Vec<String>,
     min_required: usize,
     workflow_owner: String,
@@ -251,7 +251,7 @@ fn workflow_owners_are_derived_as_the_reference_derives_them() {
 
 #[test]
 fn a_proof_of_a_real_network_verifies() {
-    let recorded: Recorded = serde_json::from_str(RECORDED).unwrap();
+    let recorded: RecordedVerdicts = serde_json::from_str(RECORDED).unwrap();
     let owner = recorded.workflow_owner.parse().unwrap();
     let verifier = verifier(&recorded.signers, recorded.min_required, owner).unwrap();
     let Some(Verdict::Verified(event)) = verdict(&verifier, recorded.event.to_string().into()) else {
@@ -265,7 +265,7 @@ fn a_proof_of_a_real_network_verifies() {
 
 #[test]
 fn no_flipped_byte_of_a_proof_or_of_the_signed_text_is_accepted() {
-    let recorded: Recorded = serde_json::from_str(RECORDED).unwrap();
+    let recorded: RecordedVerdicts = serde_json::from_str(RECORDED).unwrap();
     let verifier =
         verifier(&recorded.signers, recorded.min_required, recorded.workflow_owner.parse().unwrap()).unwrap();
     let proof = "/headers/proofs/0";

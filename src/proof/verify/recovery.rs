@@ -26,7 +26,7 @@ pub(super) struct SignatureCount {
     pub(super) strangers: u32,
 }
 
-pub(super) struct Reading<'a> {
+pub(super) struct SignatureReader<'a> {
     pub(super) known: &'a Members,
     required: usize,
     pub(super) proof: &'a Signatures<'a>,
@@ -37,7 +37,7 @@ pub(super) struct Reading<'a> {
     malformed: bool,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> SignatureReader<'a> {
     pub(super) fn new(known: &'a Members, required: usize, proof: &'a Signatures<'a>) -> Self {
         let (found, malformed) = (Vec::with_capacity(required), false);
         Self { known, required, proof, read: 0, found, strangers: 0, malformed }

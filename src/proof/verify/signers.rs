@@ -8,7 +8,7 @@ use super::fast;
 use super::hash::Address;
 use super::members::Members;
 use super::reason::Reason;
-use super::recovery::{Reading, SignatureCount, Signatures};
+use super::recovery::{SignatureCount, SignatureReader, Signatures};
 
 #[cfg(test)]
 mod tests;
@@ -73,7 +73,7 @@ impl SignerSet {
         if let Some(counted) = fast::read(&self.known, self.required, proofs) {
             return counted;
         }
-        proofs.iter().map(|proof| Reading::new(&self.known, self.required, proof).finish()).collect()
+        proofs.iter().map(|proof| SignatureReader::new(&self.known, self.required, proof).finish()).collect()
     }
 }
 

@@ -40,7 +40,7 @@ const HISTORIES: u64 = 254;
 const UNPUBLISHED: u64 = (HISTORIES + 1) * HISTORY;
 
 /// A channel's events.
-pub(crate) struct Log {
+pub(crate) struct ChannelLog {
     seed: u64,
     channel: u64,
     version: ApiVersion,
@@ -65,7 +65,7 @@ pub(crate) struct Log {
     asked_for: HashMap<u64, (EventSpec, RecordCell)>,
 }
 
-impl Log {
+impl ChannelLog {
     pub(crate) fn new(options: &Options, channel: u64, now_ms: i64) -> Self {
         let end_ms = options.ends_at.map_or(now_ms, |seconds| seconds.saturating_mul(1000));
         let delay = options.late_proofs.map_or(0, |late| late.delay.as_millis());

@@ -1,6 +1,6 @@
 //! Selects the events of a page.
 
-use super::log::Log;
+use super::log::ChannelLog;
 use crate::event::log_entry::LogEntry;
 use crate::options::{HasMore, Options, Window};
 
@@ -54,7 +54,13 @@ impl Rules {
 
     /// Selects a page, and checks as few events as possible. If few events meet the condition, it can be necessary to
     /// check all events.
-    pub(crate) fn select(self, log: &Log, request: PageRequest, condition: &impl Condition, now_ms: i64) -> Selection {
+    pub(crate) fn select(
+        self,
+        log: &ChannelLog,
+        request: PageRequest,
+        condition: &impl Condition,
+        now_ms: i64,
+    ) -> Selection {
         let all = condition.noted().map_or(0..log.len(), |(from, to)| log.noted_between(from, to));
         let first = request.offset.map_or(0, |offset| log.first_above(offset, self.inclusive)).max(all.start);
         let entry = |index| log.entry(index, now_ms);
@@ -85,7 +91,7 @@ impl Rules {
 /// Returns the newest events or, with `below`, the newest events below this offset. `has_more` is always true, even if
 /// no more events exist.
 pub(crate) fn newest(
-    log: &Log,
+    log: &ChannelLog,
     below: Option<i64>,
     limit: usize,
     condition: &impl Condition,

@@ -53,7 +53,7 @@ pub(crate) enum Slowness {
 }
 
 /// A connection.
-pub(crate) struct Connection {
+pub(crate) struct FaultyConnection {
     stream: TcpStream,
     control: Control,
     pace: Option<Interval>,
@@ -83,15 +83,15 @@ impl Control {
 }
 
 impl Listener for Connections {
-    type Io = Connection;
+    type Io = FaultyConnection;
     type Addr = Control;
 
-    async fn accept(&mut self) -> (Connection, Control) {
+    async fn accept(&mut self) -> (FaultyConnection, Control) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
                     let control = Control::new(self.stop.child_token());
-                    return (Connection::new(stream, control.clone()), control);
+                    return (FaultyConnection::new(stream, control.clone()), control);
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_RETRY_WAIT).await,
             }
@@ -110,7 +110,7 @@ impl Connected<IncomingStream<'_, Connections>> for Control {
     }
 }
 
-impl Connection {
+impl FaultyConnection {
     fn new(stream: TcpStream, control: Control) -> Self {
         // Best effort: if this fails, small answers are late, but nothing else happens.
         let _ = stream.set_nodelay(true);
@@ -137,7 +137,7 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for FaultyConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.cut_seen.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(self.reset()));
@@ -146,7 +146,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for FaultyConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.control.cut.is_cancelled() {
             return Poll::Ready(Err(self.reset()));

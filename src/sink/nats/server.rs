@@ -175,10 +175,10 @@ impl Server {
     /// The first message that the query selects: by `seq`, `next_by_subj` or `last_by_subj`.
     pub(super) async fn message(&self, query: &Value) -> Result<Option<StoredMessage>, RequestFailure> {
         #[derive(Deserialize)]
-        struct Answer {
+        struct Found {
             message: StoredMessage,
         }
-        match self.ask::<Answer>("STREAM.MSG.GET", query).await {
+        match self.ask::<Found>("STREAM.MSG.GET", query).await {
             Err(RequestFailure::Refused(ServerRefusal { err_code: NO_MESSAGE, .. })) => Ok(None),
             answer => Ok(Some(answer?.message)),
         }

@@ -34,7 +34,7 @@ const BATCHES_SINCE: (u64, u64) = (2, 12);
 /// A stream, as a server describes it.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Stream {
-    config: Config,
+    config: StreamConfig,
     #[serde(default)]
     state: State,
 }
@@ -48,7 +48,7 @@ struct State {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "they are the server's")]
-struct Config {
+struct StreamConfig {
     subjects: Vec<String>,
     retention: String,
     max_msg_size: i64,
@@ -181,8 +181,9 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
     let has_dropped = drops && state.first_seq > 1;
     let early_ack = early_ack(&config);
     let unfit = unfit_for_positions(&config, settings);
-    let Config { subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror, .. } =
-        config;
+    let StreamConfig {
+        subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror, ..
+    } = config;
     let name = &settings.stream;
     let positions = format!("{}.>", settings.positions);
     if !is_since(version, FENCED_SINCE) {
@@ -219,7 +220,7 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
 }
 
 /// Why a stream that accepts messages now fails later: after the next restart, or once it has a certain number of positions.
-fn unfit_for_positions(config: &Config, settings: &NatsSettings) -> Option<String> {
+fn unfit_for_positions(config: &StreamConfig, settings: &NatsSettings) -> Option<String> {
     let written = [settings.subject.filter_of_all(), format!("{}.>", settings.positions)];
     if let Some(Transform { src, dest }) = &config.subject_transform {
         let src = if src.is_empty() { ">" } else { src };
@@ -242,7 +243,7 @@ fn unfit_for_positions(config: &Config, settings: &NatsSettings) -> Option<Strin
     })
 }
 
-fn early_ack(config: &Config) -> Option<&'static str> {
+fn early_ack(config: &StreamConfig) -> Option<&'static str> {
     match (&*config.storage, &*config.persist_mode) {
         ("memory", _) => {
             Some("the stream is in the memory of the server (storage): a restart of all servers loses its events")

@@ -9,7 +9,7 @@ use url::Url;
 use super::signature::SigningKeys;
 use super::token::OAuth2;
 use crate::Compression;
-use net::http::Connection;
+use net::http::ConnectionSettings;
 pub use net::turns::Rate;
 use record::UrlSuffix;
 
@@ -31,7 +31,7 @@ pub struct WebhookSettings {
     /// Headers that are added to every request, in addition to the headers that the sink sets. The values are never shown.
     pub headers: HeaderMap,
     /// How the sink connects to the endpoint.
-    pub connection: Connection,
+    pub connection: ConnectionSettings,
     /// How events are grouped into requests.
     pub dispatch: Dispatch,
     /// How access tokens are obtained, if the endpoint needs them.

@@ -20,7 +20,7 @@ use url::Url;
 use super::response::DRAINING;
 use super::*;
 use crate::tests::{channel, deliver, record_without_id, records};
-use net::http::{self, Connection};
+use net::http::{self, ConnectionSettings};
 use record::Message;
 use telemetry::metrics::Metrics;
 
@@ -101,7 +101,7 @@ fn settings(url: &Url) -> WebhookSettings {
         secret_url: false,
         keys: SigningKeys::default(),
         headers: HeaderMap::new(),
-        connection: Connection::default(),
+        connection: ConnectionSettings::default(),
         timeout: TIMEOUT,
         dispatch: Dispatch::default(),
         oauth2: None,
@@ -327,7 +327,7 @@ async fn configured_headers_are_sent() {
 #[tokio::test]
 async fn a_private_name_is_not_connected() {
     let server = Server::answering([]).await;
-    let connection = Connection { public_only: true, ..Connection::default() };
+    let connection = ConnectionSettings { public_only: true, ..ConnectionSettings::default() };
     assert!(
         made(WebhookSettings { connection: connection.clone(), ..settings(&server.url) }).is_err(),
         "the URL contains a private address"

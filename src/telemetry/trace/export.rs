@@ -36,7 +36,7 @@ use tracing::{debug, info, warn};
 use uuid::Uuid;
 
 use super::{Otlp, Traces};
-use net::http::{self, Connection, SetupError};
+use net::http::{self, ConnectionSettings, SetupError};
 
 /// The capacity of the queue: the spans of a busy minute, at about ten spans per batch.
 const QUEUED: usize = 8_192;
@@ -153,7 +153,7 @@ fn resource() -> Resource {
 }
 
 fn exporter(otlp: &Otlp, resource: &Resource) -> Result<SpanExporter, SetupError> {
-    let connection = Connection { authorities: otlp.authorities.clone(), ..Connection::default() };
+    let connection = ConnectionSettings { authorities: otlp.authorities.clone(), ..ConnectionSettings::default() };
     let client = http::client_by(&otlp.endpoint, &connection, Arc::default())?;
     let client = client.timeout(TIMEOUT).default_headers(otlp.headers.clone());
     let mut exporter = SpanExporter::builder()

@@ -16,7 +16,7 @@ use crate::config::reading::{KeyUse, Reading, Reported, Section, all};
 use crate::config::settings_list::SettingsList;
 use crate::config::tables::server::{read_authorities, read_identity};
 use ::sink::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, WebhookSettings, has_token};
-use net::http::{Connection, Proxy, check_public};
+use net::http::{ConnectionSettings, Proxy, check_public};
 use net::secret::Secret;
 
 mod headers;
@@ -78,8 +78,8 @@ fn read_url(sink: &Section<'_>) -> Result<Url, Reported> {
 
 /// Reads the authorities that TLS trusts, the client's certificate, the proxy, and the allowed addresses. `url` is the
 /// endpoint, if it is valid.
-fn read_connection(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, Reported> {
-    let connection = all!(Connection {
+fn read_connection(sink: &Section<'_>, url: Option<&Url>) -> Result<ConnectionSettings, Reported> {
+    let connection = all!(ConnectionSettings {
         authorities: read_authorities(sink, "ca_file"),
         identity: read_identity(sink),
         proxy: read_proxy(sink),

@@ -25,7 +25,7 @@ use super::sums::{Lists, Point};
 use crate::verify::hash::Hash;
 use crate::verify::members::Members;
 use crate::verify::reason::Reason;
-use crate::verify::recovery::{Reading, SignatureCount, Signatures};
+use crate::verify::recovery::{SignatureCount, SignatureReader, Signatures};
 use crate::verify::signature::RecoverableSignature;
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ struct TestedSignature {
 
 /// A proof that is read by testing members.
 struct BatchReading<'a> {
-    reading: Reading<'a>,
+    reading: SignatureReader<'a>,
     /// The first signatures, up to the required number. The list ends before a malformed signature.
     signatures: Vec<TestedSignature>,
     /// The number of members that were considered for the next signature.
@@ -162,7 +162,7 @@ impl<'a> BatchReading<'a> {
         let signatures = texts.map_while(|text| RecoverableSignature::parse(text.as_deref()?));
         let asked = |signature| TestedSignature { signature, factor: Scalar::ZERO, from_digest: None };
         let signatures = signatures.map(asked).collect();
-        Self { reading: Reading::new(known, required, proof), signatures, considered: 0 }
+        Self { reading: SignatureReader::new(known, required, proof), signatures, considered: 0 }
     }
 
     /// Returns the next signature, or `None` if it is after the last of `signatures`.

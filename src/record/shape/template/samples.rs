@@ -1,4 +1,4 @@
-//! Sample events for trying a template before real events arrive. Their records are rendered but never delivered.
+//! TemplateSample events for trying a template before real events arrive. Their records are rendered but never delivered.
 //!
 //! Each sample in `samples.json` has the fields that the service documents for its kind. Every field that an event may lack
 //! is missing in at least one sample.
@@ -19,7 +19,7 @@ use proof::verify::{Address, Hash, Proof};
 const READ: i64 = 1_715_688_016;
 
 #[derive(Deserialize)]
-struct Sample<'a> {
+struct TemplateSample<'a> {
     name: &'a str,
     #[serde(rename = "type")]
     kind: &'a str,
@@ -33,12 +33,12 @@ struct Sample<'a> {
 
 /// The name and the record of each sample.
 pub(super) fn all() -> Vec<(&'static str, Record)> {
-    let samples: Vec<Sample<'static>> =
+    let samples: Vec<TemplateSample<'static>> =
         serde_json::from_str(include_str!("samples.json")).expect("the tests have read the samples");
     samples.into_iter().map(|sample| (sample.name, sample.record())).collect()
 }
 
-impl Sample<'_> {
+impl TemplateSample<'_> {
     fn record(self) -> Record {
         let Self { kind, mut payload, signed, is_bare, .. } = self;
         let mut proofs = json!([]);

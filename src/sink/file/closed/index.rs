@@ -25,16 +25,16 @@ use crate::system::{IoContext, if_there};
 use proof::event::{ChannelId, Offset};
 
 /// The times of the oldest and the newest file that may contain a line.
-type Range = (Timestamp, Timestamp);
+type TimeRange = (Timestamp, Timestamp);
 
 /// For each channel, the range of files that may contain its lines. Covers the files that were closed at the time `seen` or
 /// earlier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Index {
     pub(crate) seen: Option<Timestamp>,
-    channels: BTreeMap<ChannelId, Range>,
+    channels: BTreeMap<ChannelId, TimeRange>,
     /// The range of files with lines that do not name their channel.
-    unnamed: Option<Range>,
+    unnamed: Option<TimeRange>,
 }
 
 impl Index {

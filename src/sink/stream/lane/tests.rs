@@ -33,10 +33,10 @@ struct Stream {
 }
 
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Stream>>);
+struct LogInMemory(Arc<Mutex<Stream>>);
 
 #[async_trait]
-impl Log for Memory {
+impl Log for LogInMemory {
     type Event = EventKey;
 
     const MOVED_BACK: &str = "moved back";
@@ -110,14 +110,14 @@ impl Log for Memory {
     }
 }
 
-impl Memory {
+impl LogInMemory {
     fn offsets(&self) -> Vec<i64> {
         lock(&self.0).events.iter().map(|key| key.offset.get()).collect()
     }
 }
 
 /// Resumes with this cursor. If `confirmed` is `None`, an operator has set the cursor.
-async fn resume(lane: &mut Lane<Memory>, through: Option<Offset>, confirmed: Option<Confirmed>) -> Resumed {
+async fn resume(lane: &mut Lane<LogInMemory>, through: Option<Offset>, confirmed: Option<Confirmed>) -> Resumed {
     let recorded = Recorded {
         lane: lane.identity.clone(),
         epoch: 1,
@@ -129,13 +129,13 @@ async fn resume(lane: &mut Lane<Memory>, through: Option<Offset>, confirmed: Opt
     lane.resume(&recorded).await.unwrap()
 }
 
-async fn begun(log: &Memory) -> Lane<Memory> {
+async fn begun(log: &LogInMemory) -> Lane<LogInMemory> {
     let mut lane = Lane::new(lane(&channel(1)), log.clone());
     resume(&mut lane, None, None).await;
     lane
 }
 
-async fn deliver(lane: &mut Lane<Memory>, after: i64, offsets: RangeInclusive<i64>) -> Result<(), Undelivered> {
+async fn deliver(lane: &mut Lane<LogInMemory>, after: i64, offsets: RangeInclusive<i64>) -> Result<(), Undelivered> {
     let (identity, through) = (lane.identity.clone(), offset(*offsets.end()));
     let messages = records(&identity.channel, offsets);
     let after = (after > 0).then(|| offset(after));
@@ -145,7 +145,7 @@ async fn deliver(lane: &mut Lane<Memory>, after: i64, offsets: RangeInclusive<i6
 #[tokio::test]
 async fn a_refused_event_is_reported_and_its_neighbors_are_stored_once() {
     for is_one_by_one in [false, true] {
-        let log = Memory::default();
+        let log = LogInMemory::default();
         *lock(&log.0) = Stream { refused: Some(offset(13)), is_one_by_one, ..Stream::default() };
         let mut lane = begun(&log).await;
         let refused = deliver(&mut lane, 0, 1..=20).await.unwrap_err();
@@ -159,7 +159,7 @@ async fn a_refused_event_is_reported_and_its_neighbors_are_stored_once() {
 
 #[tokio::test]
 async fn an_event_refused_after_existing_ones_is_reported() {
-    let log = Memory::default();
+    let log = LogInMemory::default();
     let there = records(&channel(1), 1..=3).iter().map(Message::event_key).collect();
     *lock(&log.0) = Stream { events: there, refused: Some(offset(4)), ..Stream::default() };
     let mut lane = begun(&log).await;
@@ -170,7 +170,7 @@ async fn an_event_refused_after_existing_ones_is_reported() {
 
 #[tokio::test]
 async fn an_unknown_outcome_is_resolved_before_the_next_delivery() {
-    let log = Memory::default();
+    let log = LogInMemory::default();
     let mut lane = begun(&log).await;
     lock(&log.0).is_silent = true;
     assert!(deliver(&mut lane, 0, 1..=5).now_or_never().is_none(), "the append is not answered");
@@ -185,7 +185,7 @@ async fn an_unknown_outcome_is_resolved_before_the_next_delivery() {
 /// Another instance without state has taken the lane over, and its cursor has become the position.
 #[tokio::test]
 async fn events_above_a_moved_position_are_found() {
-    let log = Memory::default();
+    let log = LogInMemory::default();
     lock(&log.0).is_searched_whole = true;
     let mut lane = begun(&log).await;
     deliver(&mut lane, 0, 1..=3).await.unwrap();
@@ -211,7 +211,7 @@ async fn only_a_refusal_of_one_event_is_the_fault_of_the_event() {
         // An earlier event was accepted.
         (Stream { limit: at(2, true), ..Stream::default() }, Fault::Event),
     ] {
-        let log = Memory::default();
+        let log = LogInMemory::default();
         let delivered = usize::from(stream.limit == at(2, true));
         *lock(&log.0) = stream;
         let mut lane = begun(&log).await;
@@ -223,7 +223,7 @@ async fn only_a_refusal_of_one_event_is_the_fault_of_the_event() {
 
 #[tokio::test]
 async fn nothing_is_appended_with_a_wrong_or_missing_position() {
-    let log = Memory::default();
+    let log = LogInMemory::default();
     let mut lane = begun(&log).await;
     deliver(&mut lane, 0, 1..=2).await.unwrap();
     let displaced = deliver(&mut lane, 1, 3..=4).await.unwrap_err();
@@ -239,7 +239,7 @@ async fn nothing_is_appended_with_a_wrong_or_missing_position() {
 
 #[tokio::test]
 async fn late_deliveries_after_a_lost_position_are_lost() {
-    let log = Memory::default();
+    let log = LogInMemory::default();
     let mut lane = begun(&log).await;
     deliver(&mut lane, 0, 1..=5).await.unwrap();
     let key = |number| records(&channel(1), [number])[0].event_key();

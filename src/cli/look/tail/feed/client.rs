@@ -16,7 +16,7 @@ use super::address::FeedAddress;
 use crate::cli::context::{CommandError, Exit};
 use crate::cli::verdict_line::printable;
 use crate::config::{read_named, read_secret};
-use net::http::{self, Authorities, Connection, Proxy};
+use net::http::{self, Authorities, ConnectionSettings, Proxy};
 use net::secret::Secret;
 use proof::event::ChannelId;
 
@@ -103,7 +103,7 @@ impl FeedClient {
         }
         let proxy = if address.is_local() { Proxy::Direct } else { Proxy::Environment };
         let authorities = args.ca_file.as_deref().map(authorities).transpose()?;
-        let connection = Connection { authorities, proxy, ..Connection::default() };
+        let connection = ConnectionSettings { authorities, proxy, ..ConnectionSettings::default() };
         let client = http::client_by(&address.url(&[]), &connection, Arc::default());
         let mut client = client.map_err(|error| CommandError::by(&*error))?.connect_timeout(CONNECTING);
         if let Some(socket) = address.socket() {
@@ -183,13 +183,13 @@ impl FeedClient {
             serde_json::from_slice(&body).unwrap_or_default()
         } else {
             let secrets: Vec<_> = token.map(Secret::expose).into_iter().collect();
-            Problem { detail: http::excerpt(response, &secrets).await, oldest: None }
+            FeedProblem { detail: http::excerpt(response, &secrets).await, oldest: None }
         };
         self.explained(status, channel, &problem)
     }
 
     /// Groups a problem by the next action, and describes the remedy.
-    fn explained(&self, status: StatusCode, channel: Option<&str>, problem: &Problem) -> FeedFailure {
+    fn explained(&self, status: StatusCode, channel: Option<&str>, problem: &FeedProblem) -> FeedFailure {
         let (feed, code, detail) = (&self.address, status.as_u16(), printable(&problem.detail));
         let channel = printable(channel.unwrap_or_default());
         let may_pass =
@@ -219,7 +219,7 @@ fn authorities(path: &str) -> Result<Authorities, CommandError> {
 
 /// The members of a problem that this command uses.
 #[derive(Default, Deserialize)]
-struct Problem {
+struct FeedProblem {
     #[serde(default)]
     detail: String,
     oldest: Option<i64>,
@@ -235,7 +235,7 @@ mod tests {
         let token_file = has_token.then(|| "/etc/token".to_owned());
         let args = FeedArgs { feed: Some(address.clone()), token_file, ca_file: None, after: None };
         let client = FeedClient::of(&address, &args).unwrap();
-        let problem = Problem { detail: "the\ndetail".to_owned(), oldest };
+        let problem = FeedProblem { detail: "the\ndetail".to_owned(), oldest };
         let failure = client.explained(StatusCode::from_u16(status).unwrap(), Some("settlements"), &problem);
         let CommandError(exit, message) = failure.into_error(|oldest| format!("gone before {oldest}"));
         (exit, message)
