@@ -12,6 +12,7 @@ use simulator::{Options, Simulator};
 use crate::support::{Answered, Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Setup};
 
 pub(crate) mod access;
+mod certificate;
 mod clients;
 mod consumers;
 mod kills;
