@@ -15,6 +15,7 @@ pub(crate) mod access;
 mod certificate;
 mod clients;
 mod consumers;
+mod instances;
 mod kills;
 mod operators;
 mod reading;
