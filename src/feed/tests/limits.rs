@@ -9,7 +9,7 @@ use super::support::{
     MAX_WAIT, OPEN, OTHER_TOKEN, TOKEN, TestFeed, answer_of, ask_on, request, served, served_on, settings,
 };
 use crate::listener::BOUNDS;
-use crate::{FeedSettings, Listen};
+use crate::{FeedSettings, Listen, TokenHash};
 use operator::server::Bounds;
 
 /// More than the buffers of a connection can contain.
@@ -36,6 +36,19 @@ async fn too_many_requests_of_a_consumer_or_of_all_are_refused_until_one_ends() 
         feed.until_waiting(0).await;
         let freed = async { while feed.get("/v1/channels").await.status != 200 {} };
         timeout(MAX_WAIT, freed).await.expect("a request that has ended does not count");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn all_tokens_of_a_consumer_share_its_limit() {
+    let mut settings = FeedSettings { connections_per_consumer: 1, ..settings() };
+    settings.consumers[0].tokens.push(TokenHash::of("the-next-token-of-ledger"));
+    served(settings, async |feed| {
+        let _first = feed.open_stream(TOKEN).await;
+        feed.until_waiting(1).await;
+        let refused = feed.ask("GET", "/v1/channels", Some("the-next-token-of-ledger"), "").await;
+        assert_eq!(refused.status, 429);
     })
     .await;
 }
