@@ -17,6 +17,7 @@ mod clients;
 mod consumers;
 mod instances;
 mod kills;
+mod memory;
 mod operators;
 mod reading;
 mod stream;
