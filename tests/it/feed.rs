@@ -19,6 +19,7 @@ mod instances;
 mod kills;
 mod memory;
 mod operators;
+mod proxies;
 mod reading;
 mod stream;
 mod tail;
