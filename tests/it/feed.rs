@@ -21,6 +21,7 @@ mod memory;
 mod operators;
 mod proxies;
 mod reading;
+mod readme;
 mod stream;
 mod tail;
 
