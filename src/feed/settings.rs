@@ -41,7 +41,7 @@ pub struct FeedSettings {
     pub consumers: Vec<Consumer>,
     /// The largest number of simultaneous requests.
     pub connections: usize,
-    /// The largest number of simultaneous requests of one consumer.
+    /// The largest number of simultaneous requests of one consumer, with all its tokens.
     pub connections_per_consumer: usize,
     /// How long a lease is valid.
     pub lease: Duration,

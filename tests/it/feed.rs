@@ -12,11 +12,16 @@ use simulator::{Options, Simulator};
 use crate::support::{Answered, Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Setup};
 
 pub(crate) mod access;
+mod certificate;
 mod clients;
 mod consumers;
+mod instances;
 mod kills;
+mod memory;
 mod operators;
+mod proxies;
 mod reading;
+mod readme;
 mod stream;
 mod tail;
 

@@ -2,6 +2,7 @@
 package feed
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"strings"
 	"time"
 )
@@ -71,9 +73,8 @@ func New(address string, authorities []byte, token func() (string, error)) (*Fee
 	base := strings.TrimSuffix(address, "/")
 	if path, isUnix := strings.CutPrefix(address, "unix:"); isUnix && strings.HasPrefix(path, "/") {
 		base = "http://localhost"
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}
+		dialer := net.Dialer{}
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
 	}
 	if parsed, err := url.Parse(base); err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
 		return nil, fmt.Errorf(`the address must be "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH", not %q`, address)
@@ -91,10 +92,7 @@ func New(address string, authorities []byte, token func() (string, error)) (*Fee
 
 // TokenFile returns a function that reads the token from a file for each request.
 func TokenFile(path string) func() (string, error) {
-	return func() (string, error) {
-		token, err := os.ReadFile(path)
-		return string(token), err
-	}
+	return func() (string, error) { token, err := os.ReadFile(path); return string(token), err }
 }
 
 // Channels returns the channels that the token may read. It makes one attempt.
@@ -162,10 +160,7 @@ func (f *Feed) Consume(ctx context.Context, consumer, channel string, process fu
 	path := fmt.Sprintf("/v1/consumers/%s/%s/", url.PathEscape(consumer), url.PathEscape(channel))
 	for r := f.requests(ctx); ; {
 		var leased answer
-		err := r.repeat(func() (err error) {
-			leased, err = r.send("POST", path+"lease?"+f.query(), nil)
-			return err
-		})
+		err := r.repeat(func() (err error) { leased, err = r.send("POST", path+"lease?"+f.query(), nil); return err })
 		last := Oldest
 		for _, event := range leased.Events {
 			err = errors.Join(err, checkOrder(event, &last))
@@ -180,10 +175,7 @@ func (f *Feed) Consume(ctx context.Context, consumer, channel string, process fu
 			return err
 		}
 		body, _ := json.Marshal(map[string]any{"lease": leased.Lease, "through": last})
-		err = r.repeat(func() error {
-			_, err := r.send("POST", path+"commit", body)
-			return err
-		})
+		err = r.repeat(func() error { _, err := r.send("POST", path+"commit", body); return err })
 		if refused := (*Error)(nil); errors.As(err, &refused) && refused.Kind == "not-leased" {
 			// The lease has expired, or the answer to an earlier attempt was lost. The next lease begins at the cursor.
 			f.OnRetry(err, 0)
@@ -205,4 +197,28 @@ func checkOrder(event Event, after *int64) error {
 	}
 	*after = event.Position
 	return nil
+}
+
+// Verdict is the result of the verification of one event. Status is verified, unsigned, pending or rejected.
+type Verdict struct {
+	EventID        string `json:"event_id"`
+	Status, Reason string
+	Signers        []string
+}
+
+// Verify runs `channeld verify` with these arguments, such as "--config", "verify.toml". It returns the verdict of each event, and an
+// exec.ExitError if an event is not verified. With "--allow-unsigned", notices are accepted, which are never signed.
+func Verify(ctx context.Context, events []Event, program string, arguments ...string) (verdicts []Verdict, err error) {
+	records := make([][]byte, len(events))
+	for i, event := range events {
+		records[i] = event.Record
+	}
+	command := exec.CommandContext(ctx, program, append([]string{"verify", "--json"}, arguments...)...)
+	command.Stdin = strings.NewReader("[" + string(bytes.Join(records, []byte(","))) + "]")
+	output, err := command.Output()
+	for lines := json.NewDecoder(bytes.NewReader(output)); lines.More(); {
+		verdicts = append(verdicts, Verdict{})
+		err = errors.Join(err, lines.Decode(&verdicts[len(verdicts)-1]))
+	}
+	return verdicts, err
 }

@@ -38,16 +38,14 @@ func (r *requests) repeat(attempt func() error) error {
 			r.wait = firstWait
 			return errors.Join(err, r.ctx.Err())
 		}
-		wait := r.wait/2 + rand.N(r.wait/2)
-		r.wait = min(2*r.wait, longestWait)
-		refused, isLeased := (*Error)(nil), false
-		if errors.As(err, &refused) {
-			isLeased = refused.Kind == "leased"
-			if !isLeased && !r.isPassing(refused.Status) {
-				return err
-			}
-			wait = max(wait, refused.retryAfter)
+		refused := &Error{Status: http.StatusServiceUnavailable} // an error without an answer may pass
+		errors.As(err, &refused)
+		isLeased := refused.Kind == "leased"
+		if !isLeased && !r.isPassing(refused.Status) {
+			return err
 		}
+		wait := max(r.wait/2+rand.N(r.wait/2), refused.retryAfter)
+		r.wait = min(2*r.wait, longestWait)
 		if !isLeased || !r.hasWaited { // the wait for a lease is not a failure, and is reported once
 			r.OnRetry(err, wait)
 		}
@@ -113,35 +111,31 @@ func (r *requests) stream(path string, after int64, receive func(Event) error) e
 		return err
 	}
 	defer response.Body.Close()
-	kind, data := "", ""
+	fields := map[string]string{}
 	for lines := bufio.NewReader(response.Body); ; silence.Reset(patience) {
 		line, err := lines.ReadString('\n')
 		if err != nil {
 			return err
 		}
-		line = strings.TrimRight(line, "\r\n")
-		name, value, _ := strings.Cut(line, ":")
-		switch {
-		case name == "data":
-			data += value + "\n"
-		case name == "event":
-			kind = strings.TrimSpace(value)
-		case line == "" && data != "":
-			if kind == "problem" {
-				return refusal(response, []byte(data))
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			name, value, _ := strings.Cut(line, ":")
+			fields[name] += value + "\n"
+			continue
+		}
+		if data := []byte(fields["data"]); len(data) > 0 {
+			if strings.TrimSpace(fields["event"]) == "problem" {
+				return refusal(response, data)
 			}
 			var event Event
-			err := json.Unmarshal([]byte(data), &event)
-			if err == nil {
-				err = receive(event)
-			}
-			if err != nil {
+			if err := json.Unmarshal(data, &event); err != nil {
 				return err
 			}
-			r.wait, kind, data = firstWait, "", ""
-		case line == "":
-			kind = ""
+			if err := receive(event); err != nil {
+				return err
+			}
+			r.wait = firstWait
 		}
+		clear(fields)
 	}
 }
 

@@ -16,26 +16,14 @@ export type Process = (events: FeedEvent[]) => Promise<unknown>;
 export type OnRetry = (error: Error, wait: number) => void;
 export type Token = string | (() => string | Promise<string>); // a function is called for each request: see `tokenFile`
 
-export interface FeedEvent {
-  position: number; // 1, 2, 3 and so on, in order of delivery
-  record: { [member: string]: any }; // `channeld schema record` describes it
-  text: string; // the JSON text of the event as it was received: `verify` needs it
-}
-
-export interface Options {
-  token?: Token;
-  ca?: string; // the CA certificates that sign the feed's certificate, in PEM
-  onRetry?: OnRetry; // called before a request is repeated; the default is a warning
-}
-
+/** Positions are 1, 2, 3 and so on, in order of delivery. `channeld schema record` describes the record, and `text` is its JSON text. */
+export type FeedEvent = { position: number; record: { [member: string]: any }; text: string };
+/** `ca` contains the CA certificates in PEM that sign the feed's certificate. `onRetry` is called before a request is repeated. */
+export type Options = { token?: Token; ca?: string; onRetry?: OnRetry };
 const warn: OnRetry = (error, wait) => console.warn(`channeld feed: ${error.message}: the request is repeated in ${wait} ms`);
-
-export interface Reading {
-  after?: number; // without it, the events begin with the oldest one
-  limit?: number; // the largest number of events of one answer
-  wait?: number; // how long one request waits for an event, in seconds: 30 by default
-  signal?: AbortSignal; // ends the reading
-}
+/** Without `after`, the events begin with the oldest one. `limit` is the largest number of events of one answer. `wait` is how long one
+ * request waits for an event, in seconds: 30 by default. `signal` ends the reading. */
+export type Reading = { after?: number; limit?: number; wait?: number; signal?: AbortSignal };
 
 /** The feed refused a request. `kind` is the last part of the type of the problem. The status is 0 if there is no answer, because the
  * token cannot be read (`kind` is "token") or TLS does not work, such as for an untrusted certificate ("tls"). */
@@ -56,20 +44,17 @@ export const tokenFile = (path: string): Token => () => readFile(path, "utf8");
 /** The feed at "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH". */
 export class Feed {
   #url: URL;
-  #options: Options;
+  #options: Options & { onRetry: OnRetry };
   #socketPath: string;
-  #onRetry: OnRetry;
   constructor(url: string, options: Options = {}) {
     this.#socketPath = url.startsWith("unix:/") ? url.slice(5) : "";
     if (!this.#socketPath && !/^https?:\/\/./.test(url))
       throw new TypeError(`the address must be "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH", not "${url}"`);
-    [this.#url, this.#options, this.#onRetry] = [new URL(url), options, options.onRetry ?? warn];
+    [this.#url, this.#options] = [new URL(url), { ...options, onRetry: options.onRetry ?? warn }];
   }
 
   /** The channels that the token may read. Makes one attempt. */
-  async channels(): Promise<Channel[]> {
-    return (await this.#request("GET", "/v1/channels")).channels;
-  }
+  async channels(): Promise<Channel[]> { return (await this.#request("GET", "/v1/channels")).channels; }
 
   /** All events after a position, in order, without an end. */
   async *events(channel: string, reading: Reading = {}): AsyncGenerator<FeedEvent> {
@@ -78,7 +63,7 @@ export class Feed {
 
   /** Like `events`, in lists of 1 to `limit` events. */
   async *pages(channel: string, reading: Reading = {}): AsyncGenerator<FeedEvent[]> {
-    const retries = retrying(this.#onRetry, reading.signal);
+    const retries = retrying(this.#options.onRetry, reading.signal);
     for (let after = reading.after; ; ) {
       const path = `/v1/channels/${encodeURIComponent(channel)}/events?${query({ ...reading, after })}`;
       const answer = await retries.run(() => this.#request("GET", path, reading));
@@ -90,7 +75,7 @@ export class Feed {
 
   /** Like `events`, with server-sent events. */
   async *stream(channel: string, reading: Reading = {}): AsyncGenerator<FeedEvent> {
-    const [path, retries] = [`/v1/channels/${encodeURIComponent(channel)}/stream`, retrying(this.#onRetry, reading.signal)];
+    const [path, retries] = [`/v1/channels/${encodeURIComponent(channel)}/stream`, retrying(this.#options.onRetry, reading.signal)];
     for (let after = reading.after; ; ) {
       try {
         const headers = after === undefined ? {} : { "Last-Event-ID": `${after}` };
@@ -112,9 +97,8 @@ export class Feed {
    * events come again. While another process has the lease, this function waits. */
   async consume(consumer: string, channel: string, process: Process, { limit, wait, signal }: Reading = {}): Promise<never> {
     const path = `/v1/consumers/${encodeURIComponent(consumer)}/${encodeURIComponent(channel)}`;
-    for (const retries = retrying(this.#onRetry, signal); ; ) {
-      const asked = `${path}/lease?${query({ limit, wait })}`;
-      const { lease, events } = await retries.run(() => this.#request("POST", asked, { wait, signal }));
+    for (const retries = retrying(this.#options.onRetry, signal); ; ) {
+      const { lease, events } = await retries.run(() => this.#request("POST", `${path}/lease?${query({ limit, wait })}`, { wait, signal }));
       if (events.length === 0) continue; // none came during the wait
       checkOrder(events, undefined);
       await process(events);
@@ -122,7 +106,7 @@ export class Feed {
       await retries.run(() => this.#request("POST", `${path}/commit`, { wait: 0, signal }, body)).catch((error) => {
         if (error.kind !== "not-leased") throw error;
         // The lease has expired, or the answer to an earlier attempt was lost. The next lease begins at the cursor.
-        this.#onRetry(error, 0);
+        this.#options.onRetry(error, 0);
       });
     }
   }
@@ -168,18 +152,15 @@ function retrying(onRetry: OnRetry, signal?: AbortSignal) {
   const failed = async (error: unknown): Promise<void> => { // Throws the error if it will not pass.
     signal?.throwIfAborted();
     if (!(error instanceof Error) || error instanceof TypeError) throw error;
-    const isLeased = error instanceof FeedError && error.kind === "leased";
-    let wait = Math.round(nextWait * (0.5 + Math.random() / 2));
+    const { status = 503, kind, retryAfter = 0 }: Partial<FeedError> = error instanceof FeedError ? error : {};
+    const wait = Math.max(retryAfter, Math.round(nextWait * (0.5 + Math.random() / 2)));
     nextWait = Math.min(nextWait * 2, LONGEST_WAIT);
-    if (error instanceof FeedError) {
-      wait = Math.max(wait, error.retryAfter ?? 0);
-      if (!isLeased && ![408, 429].includes(error.status) && error.status < 500) {
-        deniedAfter = Math.min(deniedAfter, performance.now() + ACCESS_GRACE);
-        if (![0, 401, 403, 404].includes(error.status) || performance.now() >= deniedAfter) throw error;
-      }
+    if (kind !== "leased" && ![408, 429].includes(status) && status < 500) {
+      deniedAfter = Math.min(deniedAfter, performance.now() + ACCESS_GRACE);
+      if (![0, 401, 403, 404].includes(status) || performance.now() >= deniedAfter) throw error;
     }
-    if (!isLeased || !hasWaited) onRetry(error, wait); // The wait for a lease is not a failure, and reported once.
-    if (isLeased) [nextWait, deniedAfter, hasWaited] = [FIRST_WAIT, Infinity, true];
+    if (kind !== "leased" || !hasWaited) onRetry(error, wait); // The wait for a lease is not a failure, and reported once.
+    if (kind === "leased") [nextWait, deniedAfter, hasWaited] = [FIRST_WAIT, Infinity, true];
     await sleep(wait, undefined, { signal });
   };
   const run = async <T>(request: () => Promise<T>): Promise<T> => {
@@ -209,8 +190,7 @@ function checkOrder(events: FeedEvent[], after: number | undefined): void {
 
 /** `JSON.parse` changes large numbers, so the text of each event is cut out of the answer. */
 function parseAnswer(text: string): any {
-  const answer = JSON.parse(text);
-  const texts: string[] = [];
+  const [answer, texts] = [JSON.parse(text), [] as string[]];
   let [depth, start] = [0, 0];
   for (const { 0: token, index } of text.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]]/g)) {
     if ("{[".includes(token) && depth++ === 2) start = index;
@@ -222,19 +202,16 @@ function parseAnswer(text: string): any {
 
 /** The events of a stream until it ends. A message that was not received completely is ignored. */
 async function* streamEvents(answer: http.IncomingMessage): AsyncGenerator<FeedEvent> {
-  let [rest, kind, data] = ["", "", ""];
+  let rest = "";
   for await (const part of answer) {
-    const lines = (rest + part).split(/\r?\n/);
-    rest = lines.pop() ?? "";
-    for (const line of lines) {
-      if (line.startsWith("data:")) data += line.slice(5) + "\n";
-      else if (line.startsWith("event:")) kind = line.slice(6).trim();
-      else if (line === "") {
-        const message = data && JSON.parse(data);
-        if (message && kind === "problem") throw problem(message.status, data, answer);
-        if (message) yield { position: message.position, record: message, text: data.trim() };
-        [kind, data] = ["", ""];
-      }
+    const messages = (rest + part).split(/\r?\n\r?\n/);
+    rest = messages.pop() ?? "";
+    for (const lines of messages.map((message) => message.split(/\r?\n/))) {
+      const field = (name: string) => lines.filter((it) => it.startsWith(name)).map((it) => it.slice(name.length)).join("\n").trim();
+      const text = field("data:");
+      const record = text && JSON.parse(text);
+      if (record && field("event:") === "problem") throw problem(record.status, text, answer);
+      if (record) yield { position: record.position, record, text };
     }
   }
 }

@@ -1,6 +1,6 @@
 //! The connection of a client: TCP, TLS over TCP, or a Unix socket.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -98,6 +98,21 @@ impl AsyncWrite for ClientStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_ready(context))?;
         transport!(self, client => client.poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_ready(context))?;
+        transport!(self, client => client.poll_write_vectored(context, parts))
+    }
+
+    /// Otherwise hyper copies each part of a response into one buffer, which keeps its size as long as the connection is open: a
+    /// stream that has sent many events would use this memory while it waits for the next one.
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use strum::VariantArray;
 
-use super::support::{Answer, CLOSED, OPEN, TOKEN, TestFeed, served, settings};
-use crate::openapi;
+use super::support::{Answer, CLOSED, OPEN, OTHER_TOKEN, TOKEN, TestFeed, served, settings};
 use crate::problem::ProblemKind;
+use crate::{FeedSettings, openapi};
 
 const CHANNELS: &str = "/v1/channels";
 
@@ -18,6 +18,15 @@ const STREAM: &str = "/v1/channels/{name}/stream";
 const LEASE: &str = "/v1/consumers/{consumer}/{channel}/lease";
 
 const COMMIT: &str = "/v1/consumers/{consumer}/{channel}/commit";
+
+/// Each path with its method.
+const CALLS: [(&str, &str); 5] =
+    [(CHANNELS, "GET"), (EVENTS, "GET"), (STREAM, "GET"), (LEASE, "POST"), (COMMIT, "POST")];
+
+/// The path of a call about a channel.
+fn path_of(call: &str, channel: &str) -> String {
+    call.replace("{name}", channel).replace("{channel}", channel).replace("{consumer}", "ledger")
+}
 
 /// The description, and the statuses of each path that a test has seen.
 struct Checked {
@@ -84,14 +93,13 @@ impl Checked {
         }
     }
 
-    /// Asserts that each described status was seen. The limits have tests of their own.
+    /// Asserts that each described status was seen.
     fn finish(self) {
         let mut described = BTreeSet::new();
         for path in [CHANNELS, EVENTS, STREAM, LEASE, COMMIT] {
             let responses = self.operation(path)["responses"].as_object().unwrap();
             described.extend(responses.keys().map(|status| (path, status.clone())));
         }
-        described.retain(|(_, status)| !["429", "503"].contains(&status.as_str()));
         assert_eq!(self.seen, described);
         assert_eq!(self.document["paths"].as_object().unwrap().len(), 5);
     }
@@ -116,15 +124,14 @@ async fn every_call_answers_as_described() {
         checked.check(LEASE, &feed.post("/v1/consumers/ledger/open/lease", "").await);
     })
     .await;
+    check_limits(&mut checked).await;
     checked.finish();
 }
 
 /// Requests that are refused before the table is read.
 async fn check_refusals(checked: &mut Checked, feed: &TestFeed) {
-    for (path, method) in [(CHANNELS, "GET"), (EVENTS, "GET"), (STREAM, "GET"), (LEASE, "POST"), (COMMIT, "POST")] {
-        let of = |channel: &str| {
-            path.replace("{name}", channel).replace("{channel}", channel).replace("{consumer}", "ledger")
-        };
+    for (path, method) in CALLS {
+        let of = |channel: &str| path_of(path, channel);
         checked.check(path, &feed.ask(method, &of("open"), None, "").await);
         checked.check(path, &feed.ask(method, &(of("open") + "?x=1"), Some(TOKEN), "").await);
         if path != CHANNELS {
@@ -134,6 +141,24 @@ async fn check_refusals(checked: &mut Checked, feed: &TestFeed) {
     }
     let too_large = "x".repeat(5_000);
     checked.check(COMMIT, &feed.post("/v1/consumers/ledger/open/commit", &too_large).await);
+}
+
+/// Requests beyond the limit of a consumer, and beyond the limit of the feed.
+async fn check_limits(checked: &mut Checked) {
+    let settings = FeedSettings { connections: 2, connections_per_consumer: 1, ..settings() };
+    served(settings, async |feed| {
+        let mut streams = Vec::new();
+        for (token, status) in [(TOKEN, 429), (OTHER_TOKEN, 503)] {
+            streams.push(feed.open_stream(token).await);
+            feed.until_waiting(streams.len()).await;
+            for (path, method) in CALLS {
+                let answer = feed.ask(method, &path_of(path, "open"), Some(TOKEN), "").await;
+                assert_eq!((answer.status, answer.header("retry-after")), (status, Some("1")), "{path}");
+                checked.check(path, &answer);
+            }
+        }
+    })
+    .await;
 }
 
 /// Leases and commits of a consumer, until its cursor is at position 3 of 5.

@@ -5,9 +5,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::support::{MAX_WAIT, OPEN, OTHER_TOKEN, TOKEN, ask_on, request, served, served_on, settings};
+use super::support::{
+    MAX_WAIT, OPEN, OTHER_TOKEN, TOKEN, TestFeed, answer_of, ask_on, request, served, served_on, settings,
+};
 use crate::listener::BOUNDS;
-use crate::{FeedSettings, Listen};
+use crate::{FeedSettings, Listen, TokenHash};
 use operator::server::Bounds;
 
 /// More than the buffers of a connection can contain.
@@ -21,16 +23,12 @@ fn tcp() -> Listen {
 async fn too_many_requests_of_a_consumer_or_of_all_are_refused_until_one_ends() {
     let settings = FeedSettings { connections: 2, connections_per_consumer: 1, ..settings() };
     served(settings, async |feed| {
-        let request = request("GET", "/v1/channels/open/stream", &format!("Authorization: Bearer {TOKEN}\r\n"), "");
-        let mut first = feed.connect().await;
-        first.write_all(request.as_bytes()).await.unwrap();
+        let first = feed.open_stream(TOKEN).await;
         feed.until_waiting(1).await;
         let refused = feed.get("/v1/channels").await;
         assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
 
-        let other = request_of_other();
-        let mut second = feed.connect().await;
-        second.write_all(other.as_bytes()).await.unwrap();
+        let second = feed.open_stream(OTHER_TOKEN).await;
         feed.until_waiting(2).await;
         assert_eq!(feed.get("/v1/channels").await.status, 503, "the limit for all comes first");
 
@@ -42,8 +40,17 @@ async fn too_many_requests_of_a_consumer_or_of_all_are_refused_until_one_ends() 
     .await;
 }
 
-fn request_of_other() -> String {
-    request("GET", "/v1/channels/open/stream", &format!("Authorization: Bearer {OTHER_TOKEN}\r\n"), "")
+#[tokio::test]
+async fn all_tokens_of_a_consumer_share_its_limit() {
+    let mut settings = FeedSettings { connections_per_consumer: 1, ..settings() };
+    settings.consumers[0].tokens.push(TokenHash::of("the-next-token-of-ledger"));
+    served(settings, async |feed| {
+        let _first = feed.open_stream(TOKEN).await;
+        feed.until_waiting(1).await;
+        let refused = feed.ask("GET", "/v1/channels", Some("the-next-token-of-ledger"), "").await;
+        assert_eq!(refused.status, 429);
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -83,26 +90,56 @@ async fn an_answer_has_at_most_four_mebibytes_and_at_least_one_event() {
     .await;
 }
 
+/// How the server refused a request.
+#[derive(Debug, PartialEq)]
+enum Refusal {
+    Status(u16),
+    /// The connection was closed or reset before an answer arrived.
+    Closed,
+}
+
+/// Sends a request that the server must refuse. Reads while it sends, because the server may answer and close the connection
+/// before it has received the whole request.
+async fn refusal(feed: &TestFeed, asked: &str) -> Refusal {
+    let (mut reading, mut writing) = feed.connect().await.into_split();
+    let mut answer = Vec::new();
+    let exchange = async {
+        // Fails if the server has closed the connection.
+        let (_, _) = tokio::join!(writing.write_all(asked.as_bytes()), reading.read_to_end(&mut answer));
+    };
+    timeout(MAX_WAIT, exchange).await.expect("the connection is closed");
+    match str::from_utf8(&answer).unwrap() {
+        "" => Refusal::Closed,
+        answer => Refusal::Status(answer_of(answer).status),
+    }
+}
+
 #[tokio::test]
 async fn malformed_and_huge_requests_are_refused() {
     served(settings(), async |feed| {
         let token = format!("Authorization: Bearer {TOKEN}\r\n");
-        let many = "X: x\r\n".repeat(200);
-        let long = format!("X: {}\r\n", "x".repeat(64 << 10));
-        let two_lengths = "Content-Length: 4\r\n";
-        for (headers, status) in [(&*many, 431), (&*long, 431), (two_lengths, 400)] {
-            let mut client = feed.connect().await;
-            let asked = request("GET", "/v1/channels", &format!("{token}{headers}"), "");
-            // The server may close the connection before it has read everything.
-            let _ = client.write_all(asked.as_bytes()).await;
-            let mut answer = Vec::new();
-            let _ = timeout(MAX_WAIT, client.read_to_end(&mut answer)).await.expect("the connection is closed");
-            let answer = String::from_utf8_lossy(&answer);
-            let is_refused = answer.starts_with(&format!("HTTP/1.1 {status} "));
-            assert!(is_refused || answer.is_empty(), "{answer}");
+        let of = |headers: &str| request("GET", "/v1/channels", &format!("{token}{headers}"), "");
+        // The server reads these requests completely.
+        for (headers, status) in [
+            ("X: x\r\n".repeat(200), 431),
+            ("Content-Length: 4\r\n".to_owned(), 400),
+            ("Transfer-Encoding: identity\r\n".to_owned(), 400),
+            ("X : x\r\n".to_owned(), 400),
+            ("X: x\r\n folded\r\n".to_owned(), 400),
+            ("X: \0\r\n".to_owned(), 400),
+        ] {
+            assert_eq!(refusal(feed, &of(&headers)).await, Refusal::Status(status), "{headers:?}");
         }
-        let smuggled =
-            request("GET", "/v1/channels", &token, "") + &request("GET", "/v1/channels/closed/events", &token, "");
+        // The server closes the connection before it has read everything, so its answer can be lost.
+        let long = format!("X: {}\r\n", "x".repeat(64 << 10));
+        for asked in
+            [of(&long), of(&"X: x\r\n".repeat(16 << 10)), format!("GET /{}", "x".repeat(1 << 20)), "x".repeat(1 << 20)]
+        {
+            let refused = refusal(feed, &asked).await;
+            let allowed = [Refusal::Status(431), Refusal::Status(414), Refusal::Status(400), Refusal::Closed];
+            assert!(allowed.contains(&refused), "{}: {refused:?}", &asked[..40]);
+        }
+        let smuggled = of("") + &request("GET", "/v1/channels/closed/events", &token, "");
         let answer = ask_on(&mut feed.connect().await, &smuggled).await;
         assert_eq!(
             (answer.status, answer.body.matches("HTTP/1.1").count()),

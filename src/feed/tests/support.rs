@@ -129,6 +129,14 @@ impl TestFeed {
         ask_on(&mut self.connect().await, &request(method, path, &token, body)).await
     }
 
+    /// Requests the stream of the open channel with this token. The request ends when the connection is dropped.
+    pub(crate) async fn open_stream(&self, token: &str) -> TcpStream {
+        let mut client = self.connect().await;
+        let request = request("GET", "/v1/channels/open/stream", &format!("Authorization: Bearer {token}\r\n"), "");
+        client.write_all(request.as_bytes()).await.unwrap();
+        client
+    }
+
     /// Replaces the settings, as a reload does.
     pub(crate) fn set(&self, settings: FeedSettings) {
         let served = self.served.borrow().with(settings);
@@ -168,7 +176,7 @@ pub(crate) async fn ask_on(client: &mut (impl AsyncReadExt + AsyncWriteExt + Unp
     answer_of(&timeout(MAX_WAIT, exchange).await.expect("the server answers"))
 }
 
-fn answer_of(text: &str) -> Answer {
+pub(crate) fn answer_of(text: &str) -> Answer {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|status| status.parse().ok()).unwrap();

@@ -24,15 +24,26 @@ for name in sys.argv[2:]:
             print(name, error.json_path, error.message[:200])
 "#;
 
-/// A Python with the validator, for example the Python that `.ci/run` installs into target/tools.
-fn python() -> Option<PathBuf> {
+/// Validates a description of an API. Prints one error per line.
+const VALIDATE_OPENAPI: &str = r"
+import json, sys
+from openapi_spec_validator import OpenAPIV31SpecValidator as Validator
+try:
+    for error in Validator(json.load(open(sys.argv[1]))).iter_errors():
+        print(list(error.absolute_path), error.message[:200])
+except Exception as error:  # the type of the error for a reference is internal to the validator
+    print(type(error), str(error)[:200])
+";
+
+/// A Python with a validator, for example the Python that `.ci/run` installs into target/tools.
+fn python(validator: &str) -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin/python3");
-    let has = |python: &PathBuf| {
-        Command::new(python).args(["-c", "import jsonschema, tomllib"]).output().is_ok_and(|it| it.status.success())
-    };
+    let import = format!("import {validator}, tomllib");
+    let has =
+        |python: &PathBuf| Command::new(python).args(["-c", &import]).output().is_ok_and(|it| it.status.success());
     let found = [own, "python3".into()].into_iter().find(has);
     if found.is_none() {
-        skip("the Python package jsonschema");
+        skip(&format!("the Python package {validator}"));
     }
     found
 }
@@ -80,7 +91,7 @@ async fn delivered() -> String {
 
 #[test]
 fn the_configuration_schema_accepts_every_shipped_file_and_documented_key() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("jsonschema") else { return };
     let mut files = vec![("documented.toml".to_owned(), documented())];
     let own = "[sinks.a]\ntype = \"nats\"\nformat = \"template\"\ntemplate = \"slack\"\n[sinks.b]\ntype = \"file\"\nper_instance = true\n";
     files.push(("own.toml".to_owned(), own.to_owned()));
@@ -98,7 +109,7 @@ fn the_configuration_schema_accepts_every_shipped_file_and_documented_key() {
 
 #[test]
 fn the_configuration_schema_finds_each_kind_of_mistake() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("jsonschema") else { return };
     for (text, place) in [
         ("[api]\nidle_wiat = \"5s\"", "idle_wiat"),
         ("[log]\nformat = \"xml\"", "$.log.format"),
@@ -117,7 +128,7 @@ fn the_configuration_schema_finds_each_kind_of_mistake() {
 
 #[tokio::test]
 async fn the_record_schema_accepts_records_and_rejects_everything_else() {
-    let Some(python) = python() else { return };
+    let Some(python) = python("jsonschema") else { return };
     let record: Value = serde_json::from_str(record::EXAMPLE).unwrap();
     let records = [("example.jsonl".to_owned(), record.to_string()), ("delivered.jsonl".to_owned(), delivered().await)];
     assert_eq!(problems(&python, "record", &records), "");
@@ -141,4 +152,23 @@ fn the_description_of_the_feed_is_openapi_3_1() {
     assert_eq!(description["openapi"], "3.1.0");
     let paths = description["paths"].as_object().unwrap();
     assert!(paths.contains_key("/v1/channels/{name}/events") && paths.len() == 5, "{paths:?}");
+    let Some(python) = python("openapi_spec_validator") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let problems = |description: &Value| {
+        let file = directory.path().join("description.json");
+        std::fs::write(&file, description.to_string()).unwrap();
+        String::from_utf8(run(Command::new(&python).args(["-W", "ignore", "-c", VALIDATE_OPENAPI]).arg(file))).unwrap()
+    };
+    assert_eq!(problems(&description), "");
+    for (path, wrong) in [
+        ("/components/parameters/limit/in", Value::from("nowhere")),
+        ("/components/parameters/name/required", Value::from(false)),
+        ("/paths/~1v1~1channels/get/responses/200/$ref", Value::from("#/components/responses/Missing")),
+        ("/paths/~1v1~1channels~1{name}~1stream/get/operationId", Value::from("readEvents")),
+    ] {
+        let mut changed = description.clone();
+        let (parent, member) = path.rsplit_once('/').unwrap();
+        changed.pointer_mut(parent).unwrap()[member] = wrong;
+        assert_ne!(problems(&changed), "", "{path}");
+    }
 }

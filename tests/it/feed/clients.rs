@@ -65,21 +65,20 @@ fn ten_events() -> Options {
     Options { events: 10, ..Options::default() }
 }
 
-/// A user copies these files, and should be able to read them.
+/// Go needs more lines than the other languages, because each error is handled explicitly.
+const GO_LINES: usize = 420;
+
+/// A user copies all source files of a client, and should be able to read them.
 #[test]
-fn each_source_file_of_a_client_is_short() {
-    let folders = ["python", "typescript", "go"].map(|name| program::shipped("clients").join(name));
-    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
-    let is_source = |file: &std::path::PathBuf| {
-        file.extension().is_some_and(|kind| ["py", "ts", "go"].iter().any(|it| kind == *it))
-    };
-    let mut count = 0;
-    for file in files.filter(is_source) {
-        let lines = std::fs::read_to_string(&file).unwrap().lines().count();
-        assert!(lines < 250, "{} has {lines} lines", file.display());
-        count += 1;
+fn each_client_is_short() {
+    for (folder, kind, limit) in [("python", "py", 250), ("typescript", "ts", 250), ("go", "go", GO_LINES)] {
+        let files =
+            std::fs::read_dir(program::shipped("clients").join(folder)).unwrap().map(|file| file.unwrap().path());
+        let sources: Vec<_> = files.filter(|file| file.extension().is_some_and(|found| found == kind)).collect();
+        let lines_of = |file: &std::path::PathBuf| std::fs::read_to_string(file).unwrap().lines().count();
+        let lines: usize = sources.iter().map(lines_of).sum();
+        assert!(sources.len() >= 2 && lines < limit, "the client in {folder} has {lines} lines: {sources:?}");
     }
-    assert!(count >= 3, "{count} files");
 }
 
 #[test]

@@ -12,8 +12,8 @@ use super::reading::NEVER;
 use super::{FeedClient, FeedEvent, Served, assert_positions, assert_problem, sorted_offsets, with_each_table};
 use crate::support::{Daemon, LONGEST_WAIT, LOOK_AGAIN, deliverable, everything, random};
 
-const LEASE: &str = "/consumers/ledger/c0/lease";
-const COMMIT: &str = "/consumers/ledger/c0/commit";
+pub(super) const LEASE: &str = "/consumers/ledger/c0/lease";
+pub(super) const COMMIT: &str = "/consumers/ledger/c0/commit";
 
 with_each_table![
     each_event_is_processed_at_least_once_and_in_order_although_the_daemon_is_killed,
@@ -22,7 +22,7 @@ with_each_table![
 ];
 
 /// A lease and its events. Otherwise the status: 409 if another lease is valid, and 204 if no event came.
-async fn try_lease(client: &FeedClient, limit: usize) -> Result<(String, Vec<FeedEvent>), StatusCode> {
+pub(super) async fn try_lease(client: &FeedClient, limit: usize) -> Result<(String, Vec<FeedEvent>), StatusCode> {
     let answer = client.post(&format!("{LEASE}?limit={limit}&wait=30s"), &Value::Null).await;
     if answer.status == StatusCode::CONFLICT {
         assert_problem(&answer, StatusCode::CONFLICT, "leased");
@@ -35,7 +35,7 @@ async fn try_lease(client: &FeedClient, limit: usize) -> Result<(String, Vec<Fee
 }
 
 /// Requests a lease until the lease of the request before it has expired.
-async fn lease(client: &FeedClient, daemon: &mut Daemon, limit: usize) -> (String, Vec<FeedEvent>) {
+pub(super) async fn lease(client: &FeedClient, daemon: &mut Daemon, limit: usize) -> (String, Vec<FeedEvent>) {
     let deadline = Instant::now() + LONGEST_WAIT;
     loop {
         if let Ok(leased) = try_lease(client, limit).await {
@@ -47,7 +47,7 @@ async fn lease(client: &FeedClient, daemon: &mut Daemon, limit: usize) -> (Strin
     }
 }
 
-fn commit_of(lease: &str, through: i64) -> Value {
+pub(super) fn commit_of(lease: &str, through: i64) -> Value {
     json!({"lease": lease, "through": through})
 }
 

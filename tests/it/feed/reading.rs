@@ -97,6 +97,32 @@ async fn a_new_event_ends_a_long_poll(kind: &str) {
     assert!(page["next"] == 6 && page["events"].as_array().unwrap().is_empty(), "{page}");
 }
 
+#[tokio::test]
+async fn an_event_whose_notification_was_lost_ends_a_long_poll() {
+    let Some(served) = Served::by("postgres", Options { events: 5, ..Options::default() }).await else { return };
+    let mut daemon = served.setup.start();
+    let client = FeedClient::of(&mut daemon).await;
+    client.until(&mut daemon, "c0", 5).await;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.get("/channels/c0/events?after=5&wait=60s").await.json() }
+    });
+    // The daemon answers this request after it has received the other one.
+    assert!(client.get("/channels/c0/events?after=5").await.json()["events"].as_array().unwrap().is_empty());
+    // The row of another instance, without the notification that belongs to it.
+    let columns = "channel_id, channel, type, delivered, verification, record";
+    let without_notification = format!(
+        "begin; insert into events (event_offset, position, {columns}) \
+         select event_offset + 1, 6, {columns} from events where position = 5; \
+         update events_progress set position = 6; commit"
+    );
+    assert!(!waiting.is_finished());
+    served.change(&without_notification).await;
+    let page = waiting.await.unwrap();
+    assert_eq!((&page["events"][0]["position"], &page["next"]), (&6.into(), &6.into()), "{page}");
+    daemon.stop().await;
+}
+
 async fn a_deleted_position_is_gone_and_the_answer_names_the_oldest_one(kind: &str) {
     let Some(served) = Served::by(kind, Options { events: 20, ..Options::default() }).await else { return };
     let mut daemon = served.setup.start();

@@ -7,13 +7,13 @@ use super::{FeedClient, FeedEvent, Served, assert_positions, with_each_table};
 with_each_table![a_stream_resumes_after_the_last_event_id_and_receives_new_events];
 
 /// A stream as a browser reads it.
-struct EventStream {
+pub(super) struct EventStream {
     answer: reqwest::Response,
     text: String,
 }
 
 impl EventStream {
-    async fn open(client: &FeedClient, path: &str, last_event_id: Option<&str>) -> Self {
+    pub(super) async fn open(client: &FeedClient, path: &str, last_event_id: Option<&str>) -> Self {
         let mut request = client.request(reqwest::Method::GET, path);
         if let Some(id) = last_event_id {
             request = request.header("Last-Event-ID", id);
@@ -43,7 +43,7 @@ impl EventStream {
         }
     }
 
-    async fn take(&mut self, events: usize) -> Vec<FeedEvent> {
+    pub(super) async fn take(&mut self, events: usize) -> Vec<FeedEvent> {
         let mut taken = Vec::new();
         for _ in 0..events {
             let (id, event) = self.next().await;

@@ -1,10 +1,8 @@
 //! Answers of the service use at most `limits.memory`, and no channel keeps memory that another one needs.
 
-use std::fs;
-
 use simulator::{Misbehaviour, Options, Simulator};
 
-use crate::support::{Daemon, Setup, deliverable};
+use crate::support::{Setup, deliverable};
 
 const LIMIT: u64 = 64 << 20;
 
@@ -26,13 +24,6 @@ async fn crowd(others: usize, how: Misbehaviour) -> (Simulator, Setup) {
     (simulator, setup)
 }
 
-/// The value of a line in `/proc/PID/status`, in bytes.
-fn memory(daemon: &Daemon, line: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
-    let value = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
-    value.trim_matches([':', '\t', ' ', 'k', 'B']).parse::<u64>().unwrap() << 10
-}
-
 #[tokio::test]
 async fn large_pages_use_and_release_their_memory_share() {
     for how in [Misbehaviour::LargeNotices, Misbehaviour::WithheldProofs, Misbehaviour::DeepJson] {
@@ -40,11 +31,11 @@ async fn large_pages_use_and_release_their_memory_share() {
         let mut daemon = setup.start();
         daemon.until("the healthy channel's backlog arrives", |_| setup.lines() == 1_000).await;
         daemon.until("the others are read", |_| simulator.requests().poll > 40).await;
-        let peak = memory(&daemon, "VmHWM");
+        let peak = daemon.memory("VmHWM");
         assert!(peak < LIMIT + REST, "{how:?}: {peak} bytes");
         (1..=8).for_each(|other| simulator.misbehave(other, None));
         // `RssAnon` excludes the pages of the executable, which is large in a debug build.
-        daemon.until("the memory is released", |daemon| memory(daemon, "RssAnon") < REST).await;
+        daemon.until("the memory is released", |daemon| daemon.memory("RssAnon") < REST).await;
         daemon.stop().await;
         assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0), "{how:?}");
     }
@@ -85,7 +76,7 @@ async fn a_crowd_that_has_recovered_uses_little_more_memory_than_an_idle_crowd()
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
     daemon.until("the healthy crowd is idle", |_| setup.lines() == 20 * CROWD).await;
-    let idle = memory(&daemon, "RssAnon");
+    let idle = daemon.memory("RssAnon");
     daemon.stop().await;
 
     let simulator = Simulator::start(options).await.unwrap();
@@ -97,6 +88,6 @@ async fn a_crowd_that_has_recovered_uses_little_more_memory_than_an_idle_crowd()
     let mut daemon = setup.start();
     daemon.until("each channel has been read twice", |_| simulator.requests().poll > 2 * CROWD as u64).await;
     (0..CROWD).for_each(|channel| simulator.misbehave(channel, None));
-    daemon.until("the memory is released", |daemon| memory(daemon, "RssAnon") < idle + MORE).await;
+    daemon.until("the memory is released", |daemon| daemon.memory("RssAnon") < idle + MORE).await;
     daemon.stop().await;
 }

@@ -9,7 +9,12 @@ use super::skip::skip;
 
 /// Whether these programs can be run. Otherwise the test is skipped.
 pub(crate) fn programs(names: &[&str]) -> bool {
-    let runs = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
+    // nginx and HAProxy only know the short option.
+    let accepts = |name: &str, option: &str| {
+        let output = Command::new(name).arg(option).stdin(Stdio::null()).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let runs = |name: &str| ["--version", "-v"].iter().any(|option| accepts(name, option));
     let missing: Vec<_> = names.iter().copied().filter(|name| !runs(name)).collect();
     if !missing.is_empty() {
         skip(&format!("the programs: {}", missing.join(", ")));

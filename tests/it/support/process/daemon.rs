@@ -121,6 +121,13 @@ impl Daemon {
         self.child.id().unwrap()
     }
 
+    /// The value of a line in `/proc/PID/status`, in bytes.
+    pub(crate) fn memory(&self, line: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let value = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+        value.trim_matches([':', '\t', ' ', 'k', 'B']).parse::<u64>().unwrap() << 10
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();

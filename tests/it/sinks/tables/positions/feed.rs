@@ -408,6 +408,29 @@ async fn a_delivery_of_another_instance_wakes_the_readers() {
 }
 
 #[tokio::test]
+async fn a_delivery_wakes_the_readers_although_the_connection_for_notifications_was_lost() {
+    let Some((database, _)) = database().await else { return };
+    let [writer, reader] = [with_feed(&database.url()), with_feed(&database.url())];
+    seven(&writer).await;
+    let mut changes = reader.feed().unwrap().changes();
+    tokio::time::timeout(crate::support::LONGEST_WAIT, changes.changed()).await.unwrap().unwrap();
+    // The last statement of this connection is `listen`, or the query that compares the positions.
+    let ended = database.psql(
+        "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = current_database() \
+         and pid <> pg_backend_pid() and (query like 'listen %' or query like 'select coalesce(sum(%')",
+    );
+    assert_eq!(ended, ["t"], "one connection listens");
+    deliver(&writer, Some(7), &events([8])).await.unwrap();
+    tokio::time::timeout(crate::support::LONGEST_WAIT, changes.changed())
+        .await
+        .expect("the readers are woken")
+        .unwrap();
+    // The feed listens again.
+    deliver(&writer, Some(8), &events([9])).await.unwrap();
+    tokio::time::timeout(AT_ONCE, changes.changed()).await.expect("a notification arrives").unwrap();
+}
+
+#[tokio::test]
 async fn a_row_that_another_program_writes_at_the_same_time_leaves_no_gap() {
     let Some((database, sink)) = database().await else { return };
     seven(&sink).await;
