@@ -11,7 +11,7 @@ use ledger::Cursor;
 use ledger::testing::Disk;
 use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Message};
-use sink::{Delivery, LaneRef, PlannedFault, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
+use sink::{Delivery, Fault, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 
 use super::expect::{Fate, recorded};
 use super::history::{EventKind, SinkPlan, SinkTrouble};
@@ -366,7 +366,7 @@ fn refusal(number: usize) -> SinkError {
         return SinkError::Refused {
             message: "as the history says".to_owned(),
             retry_after: None,
-            fault: PlannedFault::Target,
+            fault: Fault::Target,
         };
     }
     SinkError::io("writing", std::io::Error::other("as the history says"))
