@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::finality::{Finality, Log};
+use crate::finality::{Finality, LogOrigin};
 use crate::{Confidence, Record, UNSIGNED, VERIFIED};
 use proof::event::{EventType, Object};
 
@@ -63,7 +63,7 @@ impl Facts {
             facts.status_reason = text(&payload, "status_reason").filter(|reason| !reason.is_empty());
         }
         facts.put(Field::Type, Some(record.kind.as_ref().into()));
-        let mut log = Log::Other;
+        let mut log = LogOrigin::Other;
         if let Some(Ok(signed)) = record.decoded().map(Object::read) {
             log = facts.read_signed(&signed);
         }
@@ -72,7 +72,7 @@ impl Facts {
         facts
     }
 
-    fn read_signed(&mut self, decoded: &Object<'_>) -> Log {
+    fn read_signed(&mut self, decoded: &Object<'_>) -> LogOrigin {
         self.put(Field::EventName, text(decoded, "name"));
         self.put(Field::Service, text(decoded, "service"));
         self.put(Field::ChainSelector, text(decoded, "chain_selector"));
@@ -81,7 +81,7 @@ impl Facts {
             self.put(Field::Address, text(chain_event, "address"));
         }
         if text(decoded, "service").as_deref() != Some(OWN_SERVICE) {
-            return if matches!(chain_event, Ok(None)) { Log::Other } else { Log::Watched };
+            return if matches!(chain_event, Ok(None)) { LogOrigin::Other } else { LogOrigin::Watched };
         }
         // The signed content of the service's own events names their type. A status that contradicts the type is removed.
         match self.get(Field::EventName) {
@@ -97,7 +97,7 @@ impl Facts {
             }
             _ => {}
         }
-        Log::Other
+        LogOrigin::Other
     }
 
     /// Sets a field and overwrites an earlier value. Does nothing if `value` is `None`.

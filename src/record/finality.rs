@@ -52,7 +52,7 @@ pub(super) enum Finality {
 }
 
 impl Finality {
-    pub(super) fn of(record: &Record, facts: &Facts, log: Log) -> Self {
+    pub(super) fn of(record: &Record, facts: &Facts, log: LogOrigin) -> Self {
         let signed = record.confidence.map_or(Self::Unknown, Self::Reached);
         if record.kind == EventType::WatcherEvent {
             return signed;
@@ -61,10 +61,10 @@ impl Finality {
         let is_operation = [Some(record.kind.as_ref()), facts.get(Field::Type)].contains(&Some(OPERATION));
         let step = is_operation.then(|| Self::of_operation(record, facts.get(Field::Status)));
         match (step, log) {
-            (Some(step), Log::Watched) if step != Self::Exempt => step.min(signed),
+            (Some(step), LogOrigin::Watched) if step != Self::Exempt => step.min(signed),
             (Some(step), _) => step,
-            (None, Log::Watched) => signed,
-            (None, Log::Other) => Self::Exempt,
+            (None, LogOrigin::Watched) => signed,
+            (None, LogOrigin::Other) => Self::Exempt,
         }
     }
 
@@ -90,7 +90,7 @@ impl Finality {
 
 /// Whether the signed content is the log of a watched contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Log {
+pub(super) enum LogOrigin {
     Watched,
     Other,
 }

@@ -1,4 +1,4 @@
-//! TemplateSample events for trying a template before real events arrive. Their records are rendered but never delivered.
+//! Sample events for trying a template before real events arrive. Their records are rendered but never delivered.
 //!
 //! Each sample in `samples.json` has the fields that the service documents for its kind. Every field that an event may lack
 //! is missing in at least one sample.
