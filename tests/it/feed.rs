@@ -8,6 +8,7 @@ use std::time::Instant;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use simulator::{Options, Simulator};
+use tokio::task::JoinHandle;
 
 use crate::support::{Answered, Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Setup};
 
@@ -162,6 +163,21 @@ impl FeedClient {
     async fn post(&self, path: &str, body: &Value) -> Answered {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         Self::try_send(self.request(Method::POST, path).body(body)).await.unwrap()
+    }
+
+    /// The address of the feed.
+    fn address(&self) -> SocketAddr {
+        self.base_url["http://".len()..].trim_end_matches("/v1").parse().unwrap()
+    }
+
+    /// Begins to wait for an event of channel `c0` after this position, which is the newest one. Returns the page.
+    async fn wait_after(&self, position: i64) -> JoinHandle<Value> {
+        let (client, after) = (self.clone(), format!("/channels/c0/events?after={position}"));
+        let path = format!("{after}&wait=60s");
+        let waiting = tokio::spawn(async move { client.get(&path).await.json() });
+        // The daemon answers this request after it has received the other one.
+        assert!(self.get(&after).await.json()["events"].as_array().unwrap().is_empty());
+        waiting
     }
 
     /// The newest position of a channel.

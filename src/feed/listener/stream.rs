@@ -109,7 +109,7 @@ impl AsyncWrite for ClientStream {
         transport!(self, client => client.poll_write_vectored(context, parts))
     }
 
-    /// Otherwise hyper copies each part of a response into one buffer, which keeps its size as long as the connection is open: a
+    /// Without this, hyper copies each part of a response into one buffer, which keeps its size as long as the connection is open. A
     /// stream that has sent many events would use this memory while it waits for the next one.
     fn is_write_vectored(&self) -> bool {
         true

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::json;
-use simulator::{Options, Simulator};
+use simulator::{Announcement, Options, Simulator};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
@@ -146,6 +146,12 @@ fn in_one_line(shown: &str) -> String {
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// The flags for the signers of the service, which does not sign with the published keys.
+fn signer_flags(known: &Announcement) -> String {
+    let signers: Vec<_> = known.valid_signers.iter().map(ToString::to_string).collect();
+    format!("--valid-signers {} --min-required-signatures {}", signers.join(","), known.min_required_signatures)
+}
+
 #[tokio::test]
 async fn at_a_terminal_it_checks_each_answer_at_once_and_goes_back() {
     if !programs(&["script"]) {
@@ -153,11 +159,7 @@ async fn at_a_terminal_it_checks_each_answer_at_once_and_goes_back() {
     }
     let (simulator, directory) = service().await;
     let known = simulator.announcement();
-    // The service does not sign with the published keys.
-    let signers: Vec<_> = known.valid_signers.iter().map(ToString::to_string).collect();
-    let flags =
-        format!("--valid-signers {} --min-required-signatures {}", signers.join(","), known.min_required_signatures);
-    let mut terminal = Terminal::start(directory.path(), &flags);
+    let mut terminal = Terminal::start(directory.path(), &signer_flags(known));
     terminal.answer("The service's address [https://", "http://127.0.0.1:1/v1").await;
     terminal.answer("The service's address [https://", &known.base_url).await;
     terminal.answer("The API key (not shown):", "another-key").await;
@@ -223,10 +225,7 @@ async fn a_channel_is_chosen_by_its_number_and_its_first_event_is_verified() {
     }
     let simulator = Simulator::start(Options { channels: 3, events: 5, ..Options::default() }).await.unwrap();
     let (directory, known) = (tempfile::tempdir().unwrap(), simulator.announcement());
-    let signers: Vec<_> = known.valid_signers.iter().map(ToString::to_string).collect();
-    let flags =
-        format!("--valid-signers {} --min-required-signatures {}", signers.join(","), known.min_required_signatures);
-    let mut terminal = Terminal::start(directory.path(), &flags);
+    let mut terminal = Terminal::start(directory.path(), &signer_flags(known));
     terminal.answer("The service's address [https://", &known.base_url).await;
     terminal.answer("The API key (not shown):", &known.api_key).await;
     terminal.answer("The organization's id (org_…):", &known.org_id).await;

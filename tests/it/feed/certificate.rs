@@ -1,9 +1,6 @@
 //! The files with the certificate and the key of the feed are read again on SIGHUP.
 
-use std::net::SocketAddr;
-
 use rustix::process::Signal;
-use serde_json::Value;
 use simulator::{EventSpec, Kind, Options};
 
 use super::stream::EventStream;
@@ -12,7 +9,7 @@ use crate::support::Authority;
 
 /// A client that trusts only this authority.
 fn trusting(client: &FeedClient, authority: &str) -> FeedClient {
-    let address: SocketAddr = client.base_url["http://".len()..].trim_end_matches("/v1").parse().unwrap();
+    let address = client.address();
     let certificate = reqwest::Certificate::from_pem(&std::fs::read(authority).unwrap()).unwrap();
     let http = reqwest::Client::builder().no_proxy().tls_certs_only([certificate]).resolve("localhost", address);
     let base_url = format!("https://localhost:{}/v1", address.port());
@@ -38,12 +35,7 @@ async fn a_new_certificate_is_used_after_sighup_and_open_connections_continue() 
     assert!(!lists(&with_new).await, "the certificate of the old authority is not trusted");
     let mut stream = EventStream::open(&with_old, "/channels/c0/stream?after=4", None).await;
     assert_positions(&stream.take(1).await, [5]);
-    let waiting = tokio::spawn({
-        let client = with_old.clone();
-        async move { client.get("/channels/c0/events?after=5&wait=60s").await.json() }
-    });
-    // The daemon answers this request after it has received the other one.
-    assert!(with_old.get("/channels/c0/events?after=5").await.json()["events"].as_array().unwrap().is_empty());
+    let waiting = with_old.wait_after(5).await;
 
     new.issue_server(&files[0], &files[1]);
     daemon.signal(Signal::HUP);
@@ -53,7 +45,7 @@ async fn a_new_certificate_is_used_after_sighup_and_open_connections_continue() 
     served.simulator.publish_one(0, EventSpec::Honest(Kind::OperationConfirmed));
     assert_positions(&stream.take(1).await, [6]);
     // A reload ends a long poll early. Its connection still gets the answer.
-    let mut page: Value = waiting.await.unwrap();
+    let mut page = waiting.await.unwrap();
     if page["next"] == 5 {
         page = with_new.get("/channels/c0/events?after=5&wait=60s").await.json();
     }

@@ -94,15 +94,8 @@ async fn a_lease_and_a_commit_are_valid_on_every_instance() {
 async fn an_event_that_one_instance_delivers_wakes_readers_and_consumers_of_the_other() {
     let Some((served, [a, b])) = two(10).await else { return };
     for position in 11..=13 {
-        let waiting = [&a, &b].map(|instance| {
-            let client = instance.client.clone();
-            tokio::spawn(async move {
-                let path = format!("/channels/c0/events?after={}&wait=60s", position - 1);
-                client.get(&path).await.json()
-            })
-        });
+        let waiting = [a.client.wait_after(position - 1).await, b.client.wait_after(position - 1).await];
         for instance in [&a, &b] {
-            // The daemon answers this request after it has received the other one.
             assert_eq!(instance.client.newest("c0").await, position - 1);
         }
         publish(&served);

@@ -62,7 +62,7 @@ async fn ask(socket: &PathBuf, token: &str, path: &str) -> UnixStream {
 }
 
 async fn connect(client: &FeedClient) -> TcpStream {
-    TcpStream::connect(client.base_url["http://".len()..].trim_end_matches("/v1")).await.unwrap()
+    TcpStream::connect(client.address()).await.unwrap()
 }
 
 /// The number of open files and connections of the daemon.

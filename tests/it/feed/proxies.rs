@@ -1,4 +1,4 @@
-//! Requests that try to confuse the feed and a proxy in front of it about where a request ends. Each attack is sent to the feed
+//! Requests with an unclear end, about which the feed and a proxy in front of it may disagree. Each attack is sent to the feed
 //! directly, through `nginx` and through `haproxy`, with the settings that deploy/OPERATIONS.md shows.
 //!
 //! The attacker has no token, or the token of a consumer that may read only the first channel. It must never receive an event of the
@@ -44,18 +44,18 @@ impl Drop for Proxy {
 }
 
 /// The settings in OPERATIONS.md, for a feed at this address.
-fn documented(language: &str, feed: &str) -> String {
+fn documented(language: &str, feed: SocketAddr) -> String {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/OPERATIONS.md");
     let document = std::fs::read_to_string(document).unwrap();
     let (_, block) = document.split_once(&format!("```{language}\n")).expect("the document has the settings");
     let (settings, _) = block.split_once("```").unwrap();
     assert!(settings.contains("127.0.0.1:9465"), "{settings}");
-    settings.replace("127.0.0.1:9465", feed)
+    settings.replace("127.0.0.1:9465", &feed.to_string())
 }
 
 impl Proxy {
     /// Starts `nginx` or `haproxy`.
-    async fn start(name: &str, feed: &str) -> Self {
+    async fn start(name: &str, feed: SocketAddr) -> Self {
         let (directory, address, seconds) = (tempfile::tempdir().unwrap(), free_address(), PATIENCE.as_secs());
         let path = directory.path().display();
         let settings = directory.path().join("settings");
@@ -124,10 +124,6 @@ impl Target {
         Self { daemon, client, secret, open, _served: served }
     }
 
-    fn address(&self) -> &str {
-        self.client.base_url["http://".len()..].trim_end_matches("/v1")
-    }
-
     /// The other client reads its channel. It must receive exactly its own answer.
     async fn other_client_reads(&self, address: SocketAddr, attack: &str) {
         let client = FeedClient { base_url: format!("http://{address}/v1"), ..self.client.clone() };
@@ -172,7 +168,7 @@ fn statuses(received: &str) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attack_on_the_boundaries_of_requests_reads_or_changes_the_answer_of_another_client() {
     let target = Target::start().await;
-    let direct: SocketAddr = target.address().parse().unwrap();
+    let direct = target.client.address();
     let attacks = attacks();
     let received = join_all(attacks.iter().map(|attack| target.attack(direct, attack))).await;
     let found: Vec<_> = attacks.iter().zip(&received).map(|(attack, it)| (attack.name, statuses(it))).collect();
@@ -189,7 +185,7 @@ async fn through(name: &str) {
         return;
     }
     let target = Target::start().await;
-    let proxy = Proxy::start(name, target.address()).await;
+    let proxy = Proxy::start(name, target.client.address()).await;
     let client = FeedClient { base_url: format!("http://{}/v1", proxy.address), ..target.client.clone() };
     let attacker = client.with_token(Some(TOKEN));
     assert_positions(&attacker.read("c0", 0, 10).await, 1..=5);

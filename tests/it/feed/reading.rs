@@ -74,12 +74,7 @@ async fn a_new_event_ends_a_long_poll(kind: &str) {
     let client = FeedClient::of(&mut daemon).await;
     client.until(&mut daemon, "c0", 5).await;
     let begun = Instant::now();
-    let waiting = tokio::spawn({
-        let client = client.clone();
-        async move { client.get("/channels/c0/events?after=5&wait=60s").await.json() }
-    });
-    // The daemon answers this request after it has received the other one.
-    assert!(client.get("/channels/c0/events?after=5").await.json()["events"].as_array().unwrap().is_empty());
+    let waiting = client.wait_after(5).await;
     assert!(!waiting.is_finished());
     simulator.publish(0, 1);
     let page = waiting.await.unwrap();
@@ -87,11 +82,7 @@ async fn a_new_event_ends_a_long_poll(kind: &str) {
     assert!(page["next"] == 6 && begun.elapsed() < LONGEST_WAIT, "{page}");
 
     // A daemon that ends answers those who wait.
-    let waiting = tokio::spawn({
-        let client = client.clone();
-        async move { client.get("/channels/c0/events?after=6&wait=60s").await.json() }
-    });
-    assert!(client.get("/channels/c0/events?after=6").await.json()["events"].as_array().unwrap().is_empty());
+    let waiting = client.wait_after(6).await;
     daemon.stop().await;
     let page = waiting.await.unwrap();
     assert!(page["next"] == 6 && page["events"].as_array().unwrap().is_empty(), "{page}");
@@ -103,12 +94,7 @@ async fn an_event_whose_notification_was_lost_ends_a_long_poll() {
     let mut daemon = served.setup.start();
     let client = FeedClient::of(&mut daemon).await;
     client.until(&mut daemon, "c0", 5).await;
-    let waiting = tokio::spawn({
-        let client = client.clone();
-        async move { client.get("/channels/c0/events?after=5&wait=60s").await.json() }
-    });
-    // The daemon answers this request after it has received the other one.
-    assert!(client.get("/channels/c0/events?after=5").await.json()["events"].as_array().unwrap().is_empty());
+    let waiting = client.wait_after(5).await;
     // The row of another instance, without the notification that belongs to it.
     let columns = "channel_id, channel, type, delivered, verification, record";
     let without_notification = format!(

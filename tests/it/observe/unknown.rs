@@ -75,7 +75,7 @@ async fn an_unknown_proof_is_malformed_and_reported() {
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     assert_eq!(listed(&report), ["proof zk_proof 1", "proof zk_report 1"]);
     assert_eq!(setup.delivered()[0].offset, 2);
-    // The daemon does not wait for a proof: there is one, without the members that a proof must have.
+    // The event has a proof, but without its required members, so the daemon does not wait for one.
     let quarantined = setup.tell(&["quarantine", "list", "--json"]).await;
     assert_eq!(
         (quarantined.each("offset"), quarantined.each("reason")),

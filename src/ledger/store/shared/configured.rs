@@ -55,7 +55,7 @@ impl Configured {
             differences.extend(differing(settings, others, is_same).map(|key| (Some(*channel), key.clone())));
         }
         if one.version == two.version {
-            // Sinks that only one instance configures are not compared. If a channel uses such a sink, its `sinks` differ.
+            // A sink that only one instance configures is not compared. If a channel uses it, the `sinks` of the channel differ.
             differences.extend(differing(&one.sinks, &two.sinks, false).map(|key| (None, key.clone())));
         }
         differences

@@ -9,6 +9,7 @@ use sink::feed::{Committed, FeedPosition, FeedTable, Leased};
 use sink::{SqliteSettings, sqlite};
 use telemetry::metrics::UpkeepFailures;
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 use super::*;
 use crate::support::{everything, random};
@@ -395,14 +396,20 @@ async fn a_lease_from_before_the_clock_was_set_back_is_not_valid() {
     assert_eq!(lease(&feed, "ledger", VALID).await, Leased::Held);
 }
 
+/// Delivers seven events, and returns the changes that a reader of the feed sees. The first comparison has found the events, so
+/// the feed listens.
+async fn listening(writer: &Arc<dyn Sink>, reader: &Arc<dyn Sink>) -> watch::Receiver<u64> {
+    seven(writer).await;
+    let mut changes = reader.feed().unwrap().changes();
+    tokio::time::timeout(crate::support::LONGEST_WAIT, changes.changed()).await.unwrap().unwrap();
+    changes
+}
+
 #[tokio::test]
 async fn a_delivery_of_another_instance_wakes_the_readers() {
     let Some((database, _)) = database().await else { return };
     let [writer, reader] = [with_feed(&database.url()), with_feed(&database.url())];
-    seven(&writer).await;
-    let mut changes = reader.feed().unwrap().changes();
-    // The first comparison finds events: from now on the feed listens.
-    tokio::time::timeout(crate::support::LONGEST_WAIT, changes.changed()).await.unwrap().unwrap();
+    let mut changes = listening(&writer, &reader).await;
     deliver(&writer, Some(7), &events([8])).await.unwrap();
     tokio::time::timeout(AT_ONCE, changes.changed()).await.expect("a notification arrives").unwrap();
 }
@@ -411,9 +418,7 @@ async fn a_delivery_of_another_instance_wakes_the_readers() {
 async fn a_delivery_wakes_the_readers_although_the_connection_for_notifications_was_lost() {
     let Some((database, _)) = database().await else { return };
     let [writer, reader] = [with_feed(&database.url()), with_feed(&database.url())];
-    seven(&writer).await;
-    let mut changes = reader.feed().unwrap().changes();
-    tokio::time::timeout(crate::support::LONGEST_WAIT, changes.changed()).await.unwrap().unwrap();
+    let mut changes = listening(&writer, &reader).await;
     // The last statement of this connection is `listen`, or the query that compares the positions.
     let ended = database.psql(
         "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = current_database() \
