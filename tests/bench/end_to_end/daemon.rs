@@ -141,7 +141,7 @@ impl Place {
     fn logged_address(&self, message: &str) -> Option<SocketAddr> {
         let log = std::fs::read_to_string(self.path("log")).ok()?;
         let line = log.lines().find(|line| line.contains(message))?;
-        line.split_whitespace().find_map(|word| word.strip_prefix("address=")?.parse().ok())
+        line.split_whitespace().find_map(|word| word.strip_prefix("address=")?.trim_matches('"').parse().ok())
     }
 
     fn path(&self, name: &str) -> PathBuf {
