@@ -236,7 +236,8 @@ fn about_feed(socket: &Path, file: &Path) -> String {
     let (address, file) = (format!("unix:{}", socket.display()), shell_word(&file.display().to_string()));
     let (feed, socket) = (shell_word(&address), shell_word(&socket.display().to_string()));
     format!(
-        "A feed serves the verified events at {address}. In another terminal:\n  \
+        "A feed serves the verified events at\n  {address}\n\
+         In another terminal, read them:\n  \
          curl -N --unix-socket {socket} http://feed/v1/channels/{CHANNEL}/stream\n\
          or, to verify them again:\n  \
          channeld tail --feed {feed} --config {file} --after 0\n\n"

@@ -74,8 +74,9 @@ async fn the_commands_in_the_readme_show_events_in_a_python_shell() {
     let arguments = demo.strip_prefix(&format!("target/{profile}/channeld ")).unwrap_or_else(|| panic!("{demo}"));
     let (daemon, stdout) = Daemon::run_piped(&arguments.split(' ').collect::<Vec<_>>(), None, &[]);
     let mut printed = BufReader::new(stdout).lines();
-    let line = until(&mut printed, |line| line.contains("A feed serves ")).await;
-    let address = between(&line, " at ", ". ").unwrap_or_else(|| panic!("{line}"));
+    until(&mut printed, |line| line.contains("A feed serves ")).await;
+    let line = until(&mut printed, |_| true).await;
+    let address = line.trim();
     let curl = until(&mut printed, |line| line.trim_start().starts_with("curl ")).await;
     let (_curl, mut lines) = spawn(Command::new("sh").arg("-c").arg(&curl));
     until(&mut lines, |line| line.starts_with("data: {\"position\":1,")).await;

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::assert_whole;
 use crate::sinks::nats::content::notices;
 use crate::sinks::streams::proved;
-use crate::support::{Broker, Record, Scripted, Setup, Topic};
+use crate::support::{Broker, Line, Record, Scripted, Setup, Topic};
 
 /// `max.message.bytes` of the test topic.
 const LARGEST: usize = 64 * 1024;
@@ -112,6 +112,30 @@ async fn lowering_and_raising_a_limit_during_delivery_loses_nothing() {
     assert_eq!(topic.count(), 10);
     topic.alter(&["max.message.bytes=20000"]);
     topic.until_count(30).await;
+    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event became a dead letter");
+    daemon.stop().await;
+    assert_whole(&topic, &simulator, &[]);
+}
+
+#[tokio::test]
+async fn records_that_are_too_old_for_the_broker_block_the_lane_and_are_not_lost() {
+    let Some((topic, relay)) = super::relayed().await else { return };
+    let simulator = proved(10).await;
+    // The library gives each record the time of this machine. On a slow line, the broker's clock is later than that, as if the
+    // clocks differed.
+    topic.make(1, &["message.timestamp.before.max.ms=100"]);
+    let setup =
+        Setup::reading(&simulator).producing(1, &topic, &relay.address()).with("sinks.log.give_up_after", "1ms");
+    let mut daemon = setup.start();
+    topic.until_count(10).await;
+    relay.becomes(Line::Slow);
+    simulator.publish(0, 10);
+    daemon.until_logged("sink refused: its events wait and will be offered again").await;
+    let reason = reason(&setup).await;
+    assert!(reason.contains("the clocks of this machine and of the brokers differ"), "{reason}");
+    assert_eq!(topic.count(), 10);
+    relay.becomes(Line::Good);
+    topic.until_count(20).await;
     assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event became a dead letter");
     daemon.stop().await;
     assert_whole(&topic, &simulator, &[]);

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -25,7 +26,12 @@ pub(crate) enum Line {
     /// Requests and answers arrive only when the line is `Good` again. No connection ends: if a client closes its
     /// connection, the server does not notice.
     Silent,
+    /// Each part of a request arrives after [`DELAY`].
+    Slow,
 }
+
+/// The delay of a `Slow` line.
+const DELAY: Duration = Duration::from_millis(200);
 
 /// The address on which the server listens.
 #[derive(Clone, Debug)]
@@ -243,6 +249,9 @@ async fn relay(client: TcpStream, server: impl AsyncRead + AsyncWrite, state: &S
             }
             if bytes.starts_with(&CANCEL_REQUEST) && !matches!(*state.late(), Late::None) {
                 return;
+            }
+            if is(Line::Slow) {
+                tokio::time::sleep(DELAY).await;
             }
             let is_awaited = state.is_awaited(&bytes[..count]);
             if is_awaited {
