@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::error::ReadError;
 use crate::read::source::Source;
 use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, SKEW, Windows};
-use api::{ApiError, MAX_PAGE, Page, SMALLEST_PAGE};
+use api::{ApiError, MAX_PAGE, Page, SMALLEST_PAGE, TransientError};
 use proof::event::{Offset, RawEvent};
 
 /// The length in seconds of the first window of a walk.
@@ -38,7 +38,11 @@ const PAGE_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Reader {
     source: Arc<dyn Source>,
+    /// The most events of a page.
     limit: u16,
+    /// The most events of the next page. After an answer that did not arrive in time, this is less than `limit`, because a slow line would
+    /// delay the same page again.
+    next_limit: u16,
     /// The average size of an event in the last page.
     event_bytes: usize,
     /// Whether the service was observed to return only the newest events. If so, a request for the lowest new event is
@@ -67,14 +71,8 @@ pub(crate) struct Range {
 
 impl Reader {
     pub(crate) fn new(source: Arc<dyn Source>, page_limit: u16) -> Self {
-        Self {
-            source,
-            limit: page_limit.max(SMALLEST_PAGE),
-            event_bytes: 0,
-            shows_newest: false,
-            skips_overlap: false,
-            walk: None,
-        }
+        let limit = page_limit.max(SMALLEST_PAGE);
+        Self { source, limit, next_limit: limit, event_bytes: 0, shows_newest: false, skips_overlap: false, walk: None }
     }
 
     /// Returns the next events above `last`, possibly none. `last` is the end of the previous range.
@@ -110,18 +108,24 @@ impl Reader {
         Ok(range)
     }
 
-    /// Requests a page that fits into the free memory. Returns the page, and the number of events that were requested.
+    /// Requests a page that fits into the free memory. Returns the page, and the number of events that were requested. After a timeout,
+    /// the next page is half as large. Each page that arrives lets the following page grow again.
     async fn poll(&mut self, offset: Option<Offset>) -> Result<(Page, u16), ReadError> {
         loop {
             let fit = self.source.room().min(PAGE_BYTES) / self.event_bytes.max(1);
-            let limit = u16::try_from(fit).unwrap_or(u16::MAX).clamp(SMALLEST_PAGE, self.limit);
+            let limit = u16::try_from(fit).unwrap_or(u16::MAX).clamp(SMALLEST_PAGE, self.next_limit);
             match self.source.poll(offset, limit).await {
                 // The smallest page is read regardless of its size.
                 Err(ApiError::TooLong { bytes }) if limit > SMALLEST_PAGE => {
                     self.event_bytes = (2 * self.event_bytes).max(bytes / usize::from(limit)).max(1);
                 }
+                Err(timeout @ ApiError::Transient(TransientError::Timeout)) => {
+                    self.next_limit = (limit / 2).max(SMALLEST_PAGE);
+                    return Err(timeout.into());
+                }
                 page => {
                     let page = page?;
+                    self.next_limit = (limit + limit / 4 + 1).min(self.limit).max(self.next_limit);
                     let bytes: usize = page.events.iter().map(|event| event.json.len()).sum();
                     self.event_bytes = bytes.checked_div(page.events.len()).unwrap_or(self.event_bytes);
                     return Ok((page, limit));
