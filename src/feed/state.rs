@@ -107,14 +107,23 @@ impl FeedState {
 
     /// Reads the events after a position.
     pub(crate) async fn page(&self, request: &EventRange) -> Result<EventPage, Problem> {
-        let mut memory = self.reserve(request.visitor, request.max_bytes).await?;
-        let EventRange { channel, after, limit, .. } = request;
+        let EventRange { visitor, channel, after, limit, .. } = request;
         let max_bytes = request.max_bytes.min(self.memory.max_page());
-        let page = self.of_table(self.served().table.page(channel.id, *after, *limit, max_bytes)).await?;
-        check_position(*after, &page)?;
-        check_records(&page.events)?;
-        memory.shrink_to(size(&page.events));
-        Ok(EventPage { events: page.events, memory })
+        let mut needed = max_bytes;
+        loop {
+            let mut memory = self.reserve(*visitor, needed).await?;
+            let page = self.of_table(self.served().table.page(channel.id, *after, *limit, max_bytes)).await?;
+            check_position(*after, &page)?;
+            check_records(&page.events)?;
+            let size = size(&page.events);
+            // A single record can be larger than `max_bytes`. It is read again when memory for it is reserved.
+            if size > needed && needed < self.memory.most() {
+                needed = size.min(self.memory.most());
+                continue;
+            }
+            memory.shrink_to(size);
+            return Ok(EventPage { events: page.events, memory });
+        }
     }
 
     /// Returns the position after which a client reads that gives no position.

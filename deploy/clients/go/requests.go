@@ -130,6 +130,7 @@ func (r *requests) stream(path string, after int64, receive func(Event) error) e
 			if err := json.Unmarshal(data, &event); err != nil {
 				return err
 			}
+			silence.Stop() // while the caller processes the event
 			if err := receive(event); err != nil {
 				return err
 			}

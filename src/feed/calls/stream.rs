@@ -50,7 +50,7 @@ pub(super) async fn stream(
     let changes = state.changes();
     // A problem with the first page is the response. Later problems are messages of the stream.
     let page = state.page(&request).await.inspect_err(|problem| state.note(&request, problem))?;
-    let events = EventStream { state, request, changes, part: StreamPart::Begin, page: Some(page) };
+    let events = EventStream { state, request, changes, part: StreamPart::Begin, page: Some(page), had_events: false };
     let parts =
         stream::unfold(events, |mut events| async move { Some((Ok::<_, io::Error>(events.next().await?), events)) });
     Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(parts)).into_response())
@@ -73,8 +73,10 @@ struct EventStream {
     request: EventRange,
     changes: ChangeSignals,
     part: StreamPart,
-    /// The events that are sent next or were sent last. Their memory is freed when the client has read them.
+    /// The events that are sent next, or the memory of those that were sent last: it is freed when the client has read them.
     page: Option<EventPage>,
+    /// Whether the last part contained events.
+    had_events: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,8 +106,8 @@ impl EventStream {
 
     /// Waits for events, and returns their messages. Returns a comment if no event arrives within `KEEP_ALIVE`.
     async fn more(&mut self) -> Result<Bytes, Problem> {
-        let had_events = self.page.take().is_some_and(|page| !page.events.is_empty());
-        let is_due = had_events || {
+        self.page = None;
+        let is_due = self.had_events || {
             let deadline = Instant::now() + KEEP_ALIVE;
             self.state.wait(&self.request, &mut self.changes, deadline).await?
         };
@@ -120,10 +122,11 @@ impl EventStream {
     /// The messages of the page.
     fn messages(&mut self) -> String {
         let mut text = String::new();
-        for event in self.page.iter().flat_map(|page| &page.events) {
-            write_message(&mut text, event);
+        for event in self.page.iter_mut().flat_map(|page| page.events.drain(..)) {
+            write_message(&mut text, &event);
             self.request.after = event.position;
         }
+        self.had_events = !text.is_empty();
         text
     }
 }

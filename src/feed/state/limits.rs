@@ -21,7 +21,8 @@ use net::tasks::lock;
 
 use crate::problem::{Problem, ProblemKind};
 
-/// The largest size of the records of one response, in bytes. A single larger record is returned alone.
+/// The largest size of the records of one response, in bytes. A single larger record is returned alone, and memory is reserved for it
+/// too.
 const MAX_PAGE: usize = 4 << 20;
 
 /// Memory is counted in units of this many bytes.
@@ -136,9 +137,14 @@ impl AnswerMemory {
         self.max_page
     }
 
-    /// Waits until the bytes can be reserved. Reserves at most the size of the largest page.
+    /// The most bytes that can be reserved for one response.
+    pub(crate) fn most(&self) -> usize {
+        self.share * UNIT
+    }
+
+    /// Waits until the bytes can be reserved. Reserves at most the share of one consumer.
     pub(crate) async fn reserve(&self, consumer: ConsumerName, bytes: usize) -> ReservedMemory {
-        let units = u32::try_from(bytes.min(self.max_page).div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let units = u32::try_from(bytes.min(self.most()).div_ceil(UNIT)).unwrap_or(u32::MAX);
         let own =
             lock(&self.of_consumers).entry(consumer).or_insert_with(|| Arc::new(Semaphore::new(self.share))).clone();
         // The consumer's share first: a consumer that waits for its own share does not reserve shared memory.
@@ -191,6 +197,16 @@ mod tests {
         assert!(memory.reserve(name("a"), MAX_PAGE / 2).now_or_never().is_some());
         drop((greedy, other));
         assert_eq!(memory.all.available_permits(), 4 * MAX_PAGE / UNIT, "everything is freed");
+    }
+
+    #[tokio::test]
+    async fn a_record_that_is_larger_than_a_page_uses_memory_too() {
+        let memory = AnswerMemory::new(4 * MAX_PAGE);
+        let large = memory.reserve(None, 3 * MAX_PAGE).await;
+        assert_eq!(memory.all.available_permits(), 2 * MAX_PAGE / UNIT, "at most the share of a consumer");
+        assert!(memory.reserve(None, 1).now_or_never().is_none());
+        drop(large);
+        assert_eq!(memory.all.available_permits(), 4 * MAX_PAGE / UNIT);
     }
 
     #[test]

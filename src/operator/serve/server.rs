@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::fs::File;
 use std::future::pending;
 use std::io;
@@ -261,9 +262,15 @@ async fn answer(
             let answer = router.call(Request::from_parts(head, Body::from(body))).await;
             answer.unwrap_or_else(|never| match never {})
         }
+        Ok(Err(error)) if is_malformed(&error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
         Ok(Err(error)) => (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).into_response(),
         Err(_) => (StatusCode::REQUEST_TIMEOUT, "the request's body did not arrive in time").into_response(),
     }
+}
+
+/// Whether a body is malformed, or did not arrive completely. Otherwise it exceeds the limit.
+fn is_malformed(error: &axum::Error) -> bool {
+    std::iter::successors(error.source(), |error| (*error).source()).any(|error| error.is::<hyper::Error>())
 }
 
 #[cfg(test)]

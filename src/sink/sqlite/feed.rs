@@ -6,12 +6,15 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::debug;
 use uuid::Uuid;
 
 use super::database::BUSY;
@@ -24,11 +27,16 @@ use crate::system::{Identity, identity_at};
 use crate::table::positions::{POSITION, consumers};
 use crate::table::progress;
 use crate::{SinkError, blocking};
+use net::Chain;
 use net::tasks::lock;
 
 mod statements;
 
 use statements::{FeedStatements, channel_position, state};
+
+/// How often the feed checks whether another connection has written to the database: the connection of another process, or of this sink
+/// before a reload. Only the connection of this sink tells the feed.
+const POLL: Duration = Duration::from_secs(5);
 
 pub(super) struct SqliteFeed {
     settings: Arc<SqliteSettings>,
@@ -36,7 +44,9 @@ pub(super) struct SqliteFeed {
     reader: Arc<FeedReader>,
     /// The feed does not keep the database open after its sink has ended.
     writing: Weak<Writing>,
-    changes: watch::Receiver<u64>,
+    changes: watch::Sender<u64>,
+    /// Started at the first request for changes.
+    listener: OnceLock<AbortOnDropHandle<()>>,
     /// One thread at a time reads. The others would only wait for the connection.
     turn: tokio::sync::Mutex<()>,
 }
@@ -125,7 +135,8 @@ impl SqliteFeed {
             statements: Arc::new(FeedStatements::of(&writing.settings)),
             reader: writing.reader.clone(),
             writing: Arc::downgrade(writing),
-            changes: writing.changes.subscribe(),
+            changes: writing.changes.clone(),
+            listener: OnceLock::new(),
             turn: tokio::sync::Mutex::default(),
         }
     }
@@ -247,6 +258,35 @@ impl FeedTable for SqliteFeed {
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.clone()
+        self.listener.get_or_init(|| {
+            let listening = listen(self.settings.clone(), self.reader.clone(), self.changes.clone());
+            AbortOnDropHandle::new(tokio::spawn(listening))
+        });
+        self.changes.subscribe()
+    }
+}
+
+/// Tells the feed that another connection has written.
+async fn listen(settings: Arc<SqliteSettings>, reader: Arc<FeedReader>, changes: watch::Sender<u64>) {
+    let mut known = None;
+    let mut ticks = interval(POLL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let (settings, reader) = (settings.clone(), reader.clone());
+        // SQLite changes this number when another connection has written.
+        let version = |connection: &Connection| connection.pragma_query_value(None, "data_version", |row| row.get(0));
+        match blocking(move || reader.read(&settings, version)).await {
+            Ok(version) => {
+                let version: Option<i64> = version;
+                if std::mem::replace(&mut known, version) != version {
+                    changes.send_modify(|changes| *changes += 1);
+                }
+            }
+            // If the database cannot be used, the next request of a reader reports it.
+            Err(error) => {
+                debug!(error = %Chain(&error), "the feed could not check whether another connection has written")
+            }
+        }
     }
 }

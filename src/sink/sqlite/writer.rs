@@ -1,6 +1,6 @@
 //! The thread that writes. It combines the work of several lanes into one transaction.
 //!
-//! Each lane submits one piece of work at a time, so the number of lanes bounds the queue.
+//! Each lane and each request of a feed submits one piece of work at a time, so their numbers bound the queue.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};

@@ -148,6 +148,7 @@ async fn a_lease_excludes_others_until_it_is_committed(kind: &str) {
     assert_eq!(try_lease(&client, 4).await, Err(StatusCode::CONFLICT));
     for (body, status, problem) in [
         (commit_of("another", 4), StatusCode::CONFLICT, "not-leased"),
+        (commit_of("\0", 4), StatusCode::CONFLICT, "not-leased"),
         (commit_of(&first, 5), StatusCode::BAD_REQUEST, "invalid-request"),
         (json!({"lease": first}), StatusCode::BAD_REQUEST, "invalid-request"),
     ] {

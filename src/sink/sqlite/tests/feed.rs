@@ -141,6 +141,20 @@ async fn rows_that_an_older_version_adds_meanwhile_get_positions_with_the_next_d
 }
 
 #[tokio::test]
+async fn a_write_by_another_connection_wakes_readers() {
+    let place = place();
+    let (sink, other) = (place.sink(), place.sink());
+    deliver(&sink, &channel(1), &records(&channel(1), [1])).await.unwrap();
+    let feed = feed(&sink);
+    let mut changes = feed.changes();
+    // The feed sees the database for the first time.
+    changes.changed().await.unwrap();
+    deliver(&other, &channel(1), &records(&channel(1), [2])).await.unwrap();
+    changes.changed().await.unwrap();
+    assert_eq!(feed.newest(channel(1).id.0).await.unwrap().newest, 2);
+}
+
+#[tokio::test]
 async fn a_page_has_the_records_in_order_and_is_bounded() {
     let place = place();
     let sink = place.sink();
