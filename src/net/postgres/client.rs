@@ -249,6 +249,10 @@ fn advice_on_connecting(error: &(dyn Error + 'static), at: &str) -> String {
     let words = Chain(error).to_string();
     if let Some(explained) = http::explained(error) {
         explained.to_owned()
+    } else if let Some(DatabaseError::Silent(_)) = http::find(error) {
+        format!(
+            "the server may be overloaded, or wait for a lock: see pg_stat_activity; if nothing reaches it, check host and port in {at}.url, and the network in between"
+        )
     } else if words.contains("password missing") {
         format!("put the password into {at}.url or, better, into the file that {at}.url_file names")
     } else if words.contains("does not support TLS") {

@@ -242,7 +242,7 @@ async fn a_locked_table_has_one_waiting_statement_and_not_one_per_attempt() {
     client.batch_execute("begin; lock table events in exclusive mode").await.unwrap();
     // These events need several statements, so another statement follows the waiting one.
     simulator.publish(0, 500);
-    until_says(&setup, &mut daemon, "warehouse", "no answer for 10 s").await;
+    until_says(&setup, &mut daemon, "warehouse", "no answer for 10 s; the server may be overloaded").await;
     let offers = |daemon: &Daemon| {
         let lines = daemon.log().lines("sink refused again");
         lines.iter().filter(|line| line["sink"] == "warehouse").count()
