@@ -9,7 +9,6 @@
 //! * **No I/O, no clock.**
 
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -187,8 +186,6 @@ pub struct Event {
     pub proofs: Proofs,
     /// The fields of the payload that channeld uses.
     pub payload: Payload,
-    /// The place of the payload in the record's JSON. `None` if the record has no payload.
-    pub payload_range: Option<Range<usize>>,
     /// The values of the event that this version does not know.
     pub unknown: Vec<UnknownValue>,
 }
@@ -212,14 +209,13 @@ impl Event {
         unknown.add_members(UnknownPart::EnvelopeMember, &headers, is_known_in_headers);
         let proofs = Proofs::read(&headers, &mut unknown)?;
         let payload = Payload::read(&kind, &record, &mut unknown)?;
-        let payload_range = record.range("payload", &json);
         if let EventType::Other(name) = &kind {
             unknown.add(UnknownPart::Type, name);
         } else if let Some(status) = payload.status.as_deref().filter(|status| !kind.knows_status(status)) {
             unknown.add(UnknownPart::Status, status);
         }
         drop((record, headers));
-        Ok(Self { raw: RawEvent { offset, id, json }, kind, proofs, payload, payload_range, unknown: unknown.0 })
+        Ok(Self { raw: RawEvent { offset, id, json }, kind, proofs, payload, unknown: unknown.0 })
     }
 
     /// Whether this event must have a proof. A missing proof of such an event has not arrived yet (spec/wire.md, "Which events

@@ -42,8 +42,7 @@ pub enum Field {
 /// The facts of one event: the fields that it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// In the order of [`Field`].
-    fields: [Option<Box<str>>; Field::VARIANTS.len()],
+    fields: BTreeMap<Field, Box<str>>,
     /// `payload.status_reason`. It is not signed, and filters cannot use it.
     status_reason: Option<Box<str>>,
     finality: Finality,
@@ -54,7 +53,9 @@ impl Facts {
     /// only which sinks receive an event, and its subject.
     pub(super) fn of(record: &Record) -> Self {
         let mut facts = Self::default();
-        if let Some(Ok(payload)) = record.payload().map(Object::read) {
+        if let Ok(event) = Object::read(&record.event())
+            && let Ok(Some(payload)) = event.get::<Object<'_>>("payload")
+        {
             for &field in Field::VARIANTS {
                 let is_elsewhere = matches!(field, Field::Type | Field::EventName | Field::Verification);
                 facts.put(field, text(&payload, field.into()).filter(|_| !is_elsewhere));
@@ -86,7 +87,7 @@ impl Facts {
         match self.get(Field::EventName) {
             Some("OperationConfirmed") => {
                 self.put(Field::Type, Some("operation.status".into()));
-                self.fields[Field::Status as usize].take_if(|status| !status.starts_with("confirmed"));
+                self.fields.retain(|field, value| *field != Field::Status || value.starts_with("confirmed"));
             }
             Some("ChainQuery") => {
                 self.put(Field::Type, Some("query.status".into()));
@@ -101,14 +102,12 @@ impl Facts {
 
     /// Sets a field and overwrites an earlier value. Does nothing if `value` is `None`.
     fn put(&mut self, field: Field, value: Option<Box<str>>) {
-        if value.is_some() {
-            self.fields[field as usize] = value;
-        }
+        self.fields.extend(value.map(|value| (field, value)));
     }
 
     /// The value of a field, if the event has it.
     pub fn get(&self, field: Field) -> Option<&str> {
-        self.fields[field as usize].as_deref()
+        self.fields.get(&field).map(|value| &**value)
     }
 
     /// The reason that the service gives for the status.

@@ -38,7 +38,7 @@ pub use shape::{
 };
 
 pub use line::{ChannelRef, Lines, UNSIGNED, VERIFIED, rfc3339};
-use line::{DecodedText, MemberRanges, Verification};
+use line::{MemberRanges, Verification};
 
 /// An event that is ready for delivery. It can only be made from a [`Verified`] or [`Unsigned`] event.
 #[derive(Clone, Debug)]
@@ -169,12 +169,6 @@ impl Record {
         self.json.slice(self.ranges.event.clone())
     }
 
-    /// The payload of the event, on one line. `None` if the event has no payload.
-    fn payload(&self) -> Option<&[u8]> {
-        let payload = self.ranges.payload.clone()?;
-        Some(&self.json[self.ranges.event.clone()][payload])
-    }
-
     /// The JSON that the network signed, on one line. `None` without a proof, or if the signed text is not JSON.
     pub fn decoded(&self) -> Option<&[u8]> {
         self.ranges.decoded.clone().map(|decoded| &self.json[decoded])
@@ -219,14 +213,14 @@ pub fn verdict_json(channel: &ChannelRef, verdict: &Verdict) -> String {
 
 /// Returns the confidence and the name of the network that the record of this event has.
 pub fn confidence_and_network(verified: &Verified) -> (Option<Confidence>, Option<&'static str>) {
-    let decoded = verified.event().payload.signed.as_deref().and_then(DecodedText::of);
-    decoded.map_or((None, None), |decoded| (decoded.confidence, decoded.network))
+    let signed = verified.event().payload.signed.as_deref().and_then(line::decoded);
+    signed.map_or((None, None), |decoded| line::signed_members(&decoded))
 }
 
 /// Returns the JSON inside the signed text. Returns `None` if the text is not base64 of JSON. That is not an error,
 /// because the proof covers the text itself, whether or not it contains JSON.
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
-    RawValue::from_string(String::from_utf8(DecodedText::of(signed)?.json).ok()?).ok()
+    RawValue::from_string(String::from_utf8(line::decoded(signed)?).ok()?).ok()
 }
 
 #[cfg(any(test, feature = "testing"))]

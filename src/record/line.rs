@@ -86,8 +86,6 @@ impl Verification<'_> {
 pub(super) struct MemberRanges {
     pub(super) decoded: Option<Range<usize>>,
     pub(super) event: Range<usize>,
-    /// The payload within `event`. `None` if the event has no payload, or is malformed.
-    pub(super) payload: Option<Range<usize>>,
 }
 
 /// The parts of a record that was written.
@@ -109,14 +107,14 @@ pub(super) fn render(
     const DECODED: &str = "decoded";
     let signed = event.filter(|_| verification.status == VERIFIED).and_then(|event| event.payload.signed.as_deref());
     let signers = verification.proof.map_or(0, |proof| proof.signers.len());
-    let decoded = signed.and_then(DecodedText::of);
+    let decoded = signed.and_then(decoded);
     let (confidence, network) = match (verification.status, &decoded) {
-        (VERIFIED, Some(decoded)) => (decoded.confidence, decoded.network),
+        (VERIFIED, Some(decoded)) => signed_members(decoded),
         (VERIFIED, None) => (None, None),
         _ => (None, event.and_then(|event| event.payload.chain_selector.as_deref()).and_then(network_name)),
     };
     let covers: &[_] = if decoded.is_some() { &[DECODED] } else { &[] };
-    json.reserve(HEAD + signers * SIGNER + decoded.as_ref().map_or(0, |decoded| decoded.json.len()) + raw.json.len());
+    json.reserve(HEAD + signers * SIGNER + decoded.as_ref().map_or(0, Vec::len) + raw.json.len());
     let head = Head {
         channel: &channel.name,
         channel_id: channel.id,
@@ -131,7 +129,7 @@ pub(super) fn render(
     };
     serde_json::to_writer(&mut *json, &head).expect("a record has text keys and no value that can fail");
     json.pop();
-    let decoded = decoded.map(|decoded| member(json, DECODED, &decoded.json));
+    let decoded = decoded.map(|decoded| member(json, DECODED, &decoded));
     let mut shown;
     let value = if event.is_some() {
         // The text was already parsed as JSON, so only white space can surround the value.
@@ -141,16 +139,19 @@ pub(super) fn render(
         put_on_one_line(&mut shown);
         serde_json::from_slice::<&RawValue>(&shown).ok().map(|value| value.get().as_bytes())
     };
-    // Only white space before the event was left out.
-    let left_out = raw.json.len() - raw.json.trim_ascii_start().len();
-    let payload = event.and_then(|event| event.payload_range.clone());
-    let payload = payload.map(|payload| payload.start - left_out..payload.end - left_out);
     let event = value.map(|value| member(json, "event", value));
     json.push(b'}');
     // A record without `event` gets an empty range at the end.
     let event = event.unwrap_or(json.len() - 1..json.len() - 1);
     put_on_one_line(&mut json[event.clone()]);
-    Rendered { ranges: MemberRanges { decoded, event, payload }, confidence, network }
+    Rendered { ranges: MemberRanges { decoded, event }, confidence, network }
+}
+
+/// Returns the confidence in signed content, and the name of its network.
+pub(super) fn signed_members(decoded: &[u8]) -> (Option<Confidence>, Option<&'static str>) {
+    let Ok(decoded) = Object::read(decoded) else { return (None, None) };
+    let chain_selector = text(&decoded, "chain_selector");
+    (finality::confidence(&decoded), chain_selector.as_deref().and_then(network_name))
 }
 
 fn member(json: &mut Vec<u8>, name: &str, value: &[u8]) -> Range<usize> {
@@ -162,36 +163,19 @@ fn member(json: &mut Vec<u8>, name: &str, value: &[u8]) -> Range<usize> {
     start..json.len()
 }
 
-/// The JSON inside a signed text.
-pub(super) struct DecodedText {
-    /// The JSON, on one line.
-    pub(super) json: Vec<u8>,
-    pub(super) confidence: Option<Confidence>,
-    /// The name of the network.
-    pub(super) network: Option<&'static str>,
-}
-
-impl DecodedText {
-    /// `None` if the text is not base64 of JSON, or if some readers of the record cannot read this JSON. It then appears only inside
-    /// `event`, as base64.
-    pub(super) fn of(signed: &str) -> Option<Self> {
-        let is_readable = |json: &Vec<u8>| !is_nested_too_deeply(json) && !has_half_surrogate(json);
-        let mut json = STANDARD.decode(signed).ok().filter(is_readable)?;
-        // Check the JSON before line breaks are replaced. A line break inside a string makes the JSON invalid, and
-        // replacing it would hide this.
-        let (confidence, network) = if let Ok(object) = Object::read(&json) {
-            let chain_selector = text(&object, "chain_selector");
-            (finality::confidence(&object), chain_selector.as_deref().and_then(network_name))
-        } else {
-            serde_json::from_slice::<&RawValue>(&json).ok()?;
-            (None, None)
-        };
-        // Only white space can surround the value.
-        json.truncate(json.trim_ascii_end().len());
-        json.drain(..json.len() - json.trim_ascii_start().len());
-        put_on_one_line(&mut json);
-        Some(Self { json, confidence, network })
-    }
+/// Returns the JSON inside a signed text, on one line. `None` if the text is not base64 of JSON, or if some readers of the
+/// record cannot read this JSON. It then appears only inside `event`, as base64.
+pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
+    let is_readable = |json: &Vec<u8>| !is_nested_too_deeply(json) && !has_half_surrogate(json);
+    let mut decoded = STANDARD.decode(signed).ok().filter(is_readable)?;
+    // Check the JSON before line breaks are replaced. A line break inside a string makes the JSON invalid, and
+    // replacing it would hide this.
+    let length = serde_json::from_slice::<&RawValue>(&decoded).ok()?.get().len();
+    let space = decoded.len() - decoded.trim_ascii_start().len();
+    decoded.drain(..space);
+    decoded.truncate(length);
+    put_on_one_line(&mut decoded);
+    Some(decoded)
 }
 
 /// The start of the year 0. RFC 3339 cannot express an earlier time.

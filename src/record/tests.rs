@@ -23,7 +23,6 @@ fn signed_content_is_one_trimmed_line_in_the_record() {
     for (signed, decoded) in [
         ("{\"n\":1.50}", Some("{\"n\":1.50}")),
         ("\n {\"n\":\r\n1.50}\t\n", Some("{\"n\":  1.50}")),
-        (" [1.50]\n", Some("[1.50]")),
         ("{\"n\":\"a\nb\"}", None),
         ("{\"n\":1.50", None),
         (r#"{"n":"\ud800"}"#, None),
@@ -39,19 +38,6 @@ fn signed_content_is_one_trimmed_line_in_the_record() {
             format!(r#""type":"watcher.event","verification":{{"status":"verified","covers":[{covers}]}}"#);
         let expected = format!("{verification}{member},\"event\":{}}}", text(&record.event()));
         assert!(text(&record.json).ends_with(&expected), "{}", text(&record.json));
-    }
-}
-
-#[test]
-fn white_space_around_an_event_does_not_change_its_facts() {
-    for payload in [r#"{"watcher_id":"W","status":"active"}"#, "{\n\"status\":\"active\",\r\n\"watcher_id\" : \"W\" }"]
-    {
-        let json = format!(
-            "\n\t {{\"payload\" :\n {payload} ,\"headers\":{{\"type\":\"watcher.status\",\"offset\":5}}}} \r\n"
-        );
-        let record = assembled(&Event::parse(json.into()).unwrap(), line::UNSIGNED);
-        let facts = [Field::WatcherId, Field::Status].map(|field| record.facts().get(field));
-        assert_eq!(facts, [Some("W"), Some("active")], "{payload:?}");
     }
 }
 

@@ -1,9 +1,7 @@
 //! JSON objects, read strictly so that no other reader can read them differently.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::fmt;
-use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -86,14 +84,6 @@ impl<'a> Object<'a> {
         Ok(self.get(name)?.map(|Text(text)| text))
     }
 
-    /// Returns the place of a member's value in `json`, the text that this object was read from. Returns `None` if the member is absent
-    /// or ambiguous.
-    pub(super) fn range(&self, name: &'static str, json: &[u8]) -> Option<Range<usize>> {
-        let value = self.raw(name).ok()??.get().as_bytes();
-        let start = value.as_ptr().addr() - json.as_ptr().addr();
-        Some(start..start + value.len())
-    }
-
     /// Returns all members in order.
     pub fn members(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
@@ -146,11 +136,7 @@ fn folds_to(key: &str, name: &str) -> bool {
         c => c.to_ascii_lowercase(),
     };
     // Both characters are longer in UTF-8 than the letters that they fold to.
-    match key.len().cmp(&name.len()) {
-        Ordering::Less => false,
-        Ordering::Equal => key.eq_ignore_ascii_case(name),
-        Ordering::Greater => !key.is_ascii() && key.chars().map(fold).eq(name.chars()),
-    }
+    key.len() >= name.len() && key.chars().map(fold).eq(name.chars())
 }
 
 /// Checks that every reader, including Python, Node and jq, can read a record that contains this text.
@@ -163,10 +149,8 @@ pub(super) fn check(json: &[u8]) -> Result<(), Malformed> {
 
 /// Whether the text is nested deeper than the 120 levels that an event may have.
 pub fn is_nested_too_deeply(json: &[u8]) -> bool {
-    // Few texts have more than this many brackets in total, so most need no scan for depth. The compiler vectorizes a count that
-    // fits into a byte.
-    let in_chunk = |chunk: &[u8]| chunk.iter().map(|byte| u8::from(matches!(byte, b'{' | b'['))).sum::<u8>();
-    if json.chunks(usize::from(u8::MAX)).map(in_chunk).map(usize::from).sum::<usize>() <= MAX_DEPTH {
+    // Few texts have more than this many brackets in total, so most need no scan for depth.
+    if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= MAX_DEPTH {
         return false;
     }
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
