@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::error::Error as _;
 use std::fs::File;
 use std::future::pending;
 use std::io;
@@ -37,6 +36,7 @@ use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
+use net::http;
 use net::shortage::{DescriptorLimits, Shortage};
 
 /// The maximum size of a request's head in bytes.
@@ -262,15 +262,13 @@ async fn answer(
             let answer = router.call(Request::from_parts(head, Body::from(body))).await;
             answer.unwrap_or_else(|never| match never {})
         }
-        Ok(Err(error)) if is_malformed(&error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+        // The body is malformed, or did not arrive completely.
+        Ok(Err(error)) if http::find::<hyper::Error>(&error).is_some() => {
+            (StatusCode::BAD_REQUEST, error.to_string()).into_response()
+        }
         Ok(Err(error)) => (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).into_response(),
         Err(_) => (StatusCode::REQUEST_TIMEOUT, "the request's body did not arrive in time").into_response(),
     }
-}
-
-/// Whether a body is malformed, or did not arrive completely. Otherwise it exceeds the limit.
-fn is_malformed(error: &axum::Error) -> bool {
-    std::iter::successors(error.source(), |error| (*error).source()).any(|error| error.is::<hyper::Error>())
 }
 
 #[cfg(test)]

@@ -285,7 +285,7 @@ async fn listen(settings: Arc<SqliteSettings>, reader: Arc<FeedReader>, changes:
             }
             // If the database cannot be used, the next request of a reader reports it.
             Err(error) => {
-                debug!(error = %Chain(&error), "the feed could not check whether another connection has written")
+                debug!(error = %Chain(&error), "the feed could not check whether another connection has written");
             }
         }
     }
