@@ -226,10 +226,6 @@ impl Walk {
             let page = match source.created(Some(window.after), window.through, MAX_PAGE).await {
                 Err(ApiError::TooLong { .. }) if self.windows.too_long(window).is_ok() => continue,
                 Err(error) => {
-                    if matches!(error, ApiError::Transient(TransientError::Timeout)) {
-                        // The page of a shorter window may arrive in time. A window of a second cannot be shorter.
-                        let _ = self.windows.too_long(window);
-                    }
                     self.windows.forget_unsettled();
                     return Err(error.into());
                 }
