@@ -105,14 +105,7 @@ pub(super) async fn commit(
     let body = to_bytes(request.into_body(), MAX_COMMIT).await.map_err(too_large)?;
     let malformed = |_| Problem::invalid("the body must be a JSON object such as {\"lease\":\"…\",\"through\":7}");
     let Commit { lease, through } = serde_json::from_slice(&body).map_err(malformed)?;
-    let table = &state.served().table;
-    // No lease contains a NUL, and not every database accepts one in a query.
-    let committed = if lease.contains('\0') {
-        Committed::NotHeld
-    } else {
-        state.of_table(table.commit(&consumer, channel.id, &lease, through)).await?
-    };
-    match committed {
+    match state.of_table(state.served().table.commit(&consumer, channel.id, &lease, through)).await? {
         Committed::Moved => Ok(StatusCode::NO_CONTENT.into_response()),
         Committed::NotHeld => {
             let detail = "the cursor was not moved: another client may have processed the events; request a new lease";

@@ -166,6 +166,10 @@ impl FeedTable for PostgresFeed {
     }
 
     async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError> {
+        // No lease contains a NUL, and PostgreSQL refuses it in a text.
+        if lease.contains('\0') {
+            return Ok(Committed::NotHeld);
+        }
         let parameters: [Parameter<'_>; 4] = [
             (&consumer as _, Type::TEXT),
             (&channel as _, Type::UUID),
