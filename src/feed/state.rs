@@ -115,14 +115,13 @@ impl FeedState {
             let page = self.of_table(self.served().table.page(channel.id, *after, *limit, max_bytes)).await?;
             check_position(*after, &page)?;
             check_records(&page.events)?;
-            let size = size(&page.events);
-            // A single record can be larger than `max_bytes`. It is read again when memory for it is reserved.
-            if size > needed && needed < self.memory.most() {
-                needed = size.min(self.memory.most());
-                continue;
+            let size = size(&page.events).min(self.memory.most());
+            if size <= needed {
+                memory.shrink_to(size);
+                return Ok(EventPage { events: page.events, memory });
             }
-            memory.shrink_to(size);
-            return Ok(EventPage { events: page.events, memory });
+            // A single record is larger than `max_bytes`. It is read again when memory for it is reserved.
+            needed = size;
         }
     }
 

@@ -17,6 +17,7 @@ use crate::access::Visitor;
 use crate::calls::answer::{problem_message, write_message};
 use crate::calls::parameters::{Parameters, PathNames, names, position};
 use crate::problem::Problem;
+use crate::state::limits::ReservedMemory;
 use crate::state::{ChangeSignals, EventPage, EventRange, FeedState};
 
 /// The largest number of events that are read at once.
@@ -50,7 +51,7 @@ pub(super) async fn stream(
     let changes = state.changes();
     // A problem with the first page is the response. Later problems are messages of the stream.
     let page = state.page(&request).await.inspect_err(|problem| state.note(&request, problem))?;
-    let events = EventStream { state, request, changes, part: StreamPart::Begin, page: Some(page), had_events: false };
+    let events = EventStream { state, request, changes, part: StreamPart::Begin(page), sent: None };
     let parts =
         stream::unfold(events, |mut events| async move { Some((Ok::<_, io::Error>(events.next().await?), events)) });
     Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(parts)).into_response())
@@ -73,15 +74,13 @@ struct EventStream {
     request: EventRange,
     changes: ChangeSignals,
     part: StreamPart,
-    /// The events that are sent next, or the memory of those that were sent last: it is freed when the client has read them.
-    page: Option<EventPage>,
-    /// Whether the last part contained events.
-    had_events: bool,
+    /// The memory of the last part, if it contained events. It is freed when the client has read them.
+    sent: Option<ReservedMemory>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamPart {
-    Begin,
+    /// The first page.
+    Begin(EventPage),
     Events,
     End,
 }
@@ -89,44 +88,50 @@ enum StreamPart {
 impl EventStream {
     /// Returns the next part of the stream. `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
-        match self.part {
-            StreamPart::Begin => {
+        match std::mem::replace(&mut self.part, StreamPart::End) {
+            StreamPart::Begin(page) => {
                 self.part = StreamPart::Events;
-                Some((BEGIN.to_owned() + &self.messages()).into())
+                Some((BEGIN.to_owned() + &self.messages(page)).into())
             }
             StreamPart::Events if self.state.stop.is_cancelled() => None,
-            StreamPart::Events => Some(self.more().await.unwrap_or_else(|problem| {
-                self.state.note(&self.request, &problem);
-                self.part = StreamPart::End;
-                problem_message(&problem.json()).into()
-            })),
+            StreamPart::Events => Some(match self.more().await {
+                Ok(messages) => {
+                    self.part = StreamPart::Events;
+                    messages
+                }
+                Err(problem) => {
+                    self.state.note(&self.request, &problem);
+                    problem_message(&problem.json()).into()
+                }
+            }),
             StreamPart::End => None,
         }
     }
 
     /// Waits for events, and returns their messages. Returns a comment if no event arrives within `KEEP_ALIVE`.
     async fn more(&mut self) -> Result<Bytes, Problem> {
-        self.page = None;
-        let is_due = self.had_events || {
+        let had_events = self.sent.take().is_some();
+        let is_due = had_events || {
             let deadline = Instant::now() + KEEP_ALIVE;
             self.state.wait(&self.request, &mut self.changes, deadline).await?
         };
+        let mut messages = String::new();
         if is_due {
             self.request.visitor.check(&self.state.served().settings, &self.request.channel)?;
-            self.page = Some(self.state.page(&self.request).await?);
+            let page = self.state.page(&self.request).await?;
+            messages = self.messages(page);
         }
-        let messages = self.messages();
         Ok(if messages.is_empty() { Bytes::from_static(COMMENT.as_bytes()) } else { messages.into() })
     }
 
-    /// The messages of the page.
-    fn messages(&mut self) -> String {
+    /// The messages of a page.
+    fn messages(&mut self, EventPage { events, memory }: EventPage) -> String {
+        self.sent = (!events.is_empty()).then_some(memory);
         let mut text = String::new();
-        for event in self.page.iter_mut().flat_map(|page| page.events.drain(..)) {
+        for event in events {
             write_message(&mut text, &event);
             self.request.after = event.position;
         }
-        self.had_events = !text.is_empty();
         text
     }
 }
