@@ -120,7 +120,7 @@ impl Connector {
     /// Like [`connect`](Self::connect), and calls `notified` for each notification that the connection receives.
     ///
     /// # Errors
-    /// The same as those of [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     pub async fn connect_notified(&self, notified: &OnNotification) -> Result<OpenConnection, DatabaseError> {
         let (count, mut at) = (self.hosts.len(), self.begins_at.load(Ordering::Relaxed));
         let mut left = count;

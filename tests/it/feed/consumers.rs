@@ -55,7 +55,7 @@ pub(super) fn commit_of(lease: &str, through: i64) -> Value {
 #[derive(Default)]
 struct Application {
     processed: BTreeMap<i64, FeedEvent>,
-    /// The positions at which the cursor can be. There are two after a commit without an answer.
+    /// The positions at which the cursor can be: two after a commit without an answer.
     cursors: Vec<i64>,
 }
 

@@ -159,7 +159,7 @@ async fn a_page_has_the_records_in_order_and_is_bounded() {
     let place = place();
     let sink = place.sink();
     let feed = feed(&sink);
-    assert_eq!(feed.newest(channel(1).id.0).await.unwrap(), FeedPosition::default(), "there is no database yet");
+    assert_eq!(feed.newest(channel(1).id.0).await.unwrap(), FeedPosition::default(), "the database does not exist yet");
     let mut changes = feed.changes();
     changes.mark_unchanged();
     let messages = records(&channel(1), [1, 3, 4, 2]);
@@ -393,7 +393,7 @@ async fn a_channel_is_not_empty_while_its_database_cannot_be_read() {
     let place = place();
     let sink = place.sink();
     let reader = feed(&sink);
-    assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 0, "there is no database yet");
+    assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 0, "the database does not exist yet");
     deliver(&sink, &channel(1), &records(&channel(1), 1..4)).await.unwrap();
     assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 3);
     let kept = place.directory.path().join("kept.db");

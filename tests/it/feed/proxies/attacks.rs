@@ -198,7 +198,7 @@ fn lines() -> Vec<Attack> {
         of("empty lines before the request", "403", format!("\r\n\r\n{CLOSED}{own}\r\n")),
         of("two tokens", "401", format!("{OPEN}{own}Authorization: Bearer x\r\n\r\n")),
         of(
-            "a token of nobody before the token",
+            "an unknown token before the token",
             "401",
             format!("{OPEN}Host: feed\r\nAuthorization: Bearer x\r\n{}\r\n", &own["Host: feed\r\n".len()..]),
         ),
