@@ -159,12 +159,18 @@ impl Statements {
 fn insert(settings: &PostgresSettings) -> String {
     let (table, progress, names) = (settings.quoted(), settings.progress(), names());
     let arrays = |before: usize, count: usize| joined((1..=count).map(|number| format!("${}", before + number)), ", ");
+    let parameter = |name: &str| {
+        let at = COLUMNS.iter().position(|column| column.name == name).expect("the table has this column");
+        format!("${}", BEFORE + at + 1)
+    };
     let values = COLUMNS.iter().map(|column| {
         let cast = if column.kind == CellKind::Json { "::jsonb" } else { "" };
         format!("given.{}{cast}", quoted(column.name))
     });
     let values = joined(values, ", ");
-    let (rows, mut parameters) = (arrays(BEFORE, COLUMNS.len()), BEFORE + COLUMNS.len());
+    // In a `select` list, `unnest` copies no row. In a `from` clause, and below a window function, the server stores all rows first.
+    let rows = COLUMNS.iter().map(|column| format!("unnest({}) as {}", parameter(column.name), quoted(column.name)));
+    let (rows, mut parameters) = (joined(rows, ", "), BEFORE + COLUMNS.len());
     let merged = match settings.operations() {
         Some(table) => {
             let (names, arrays) = (operations::names(), arrays(parameters, operations::COLUMNS.len()));
@@ -187,6 +193,7 @@ fn insert(settings: &PostgresSettings) -> String {
     let feed = feed.unwrap_or_default();
     let (locked, is_current) = (locked(&progress), IS_CURRENT);
     let (newest, moved_back) = (newest(&table), moved_back(settings, "lane", "is_ready"));
+    let [offsets, ids] = ["event_offset", "event_id"].map(parameter);
     // An event above the highest offset has no row. Most events are new, and need no search for their row then.
     let highest = format!("coalesce((select max(e.event_offset) from {table} as e where e.channel_id = $1), -1)");
     let unnumbered = unnumbered(&table);
@@ -194,12 +201,13 @@ fn insert(settings: &PostgresSettings) -> String {
         "with {locked}, \
          lane as (select {newest} as newest, {highest} as highest, {is_current} and not ($7 and exists ({unnumbered})) as is_ready \
          from locked as p where p.sink = $2 and {IN_FORCE} and p.through is not distinct from $5::bigint), \
+         existing as (select given.ordinal from unnest({offsets}, {ids}) with ordinality as given (event_offset, event_id, ordinal) \
+         where given.event_offset <= (select highest from lane) and (select true from {table} as e \
+         where e.channel_id = $1 and e.event_offset = given.event_offset and {existing_id} = {given_id} limit 1)), \
          written as (insert into {table} ({names}, {POSITION}) \
-         select {values}, lane.newest + row_number() over (order by given.ordinal) \
-         from lane, unnest({rows}) with ordinality as given ({names}, ordinal) \
-         where lane.is_ready and (given.event_offset > lane.highest or not exists (select from {table} as e \
-         where e.channel_id = given.channel_id and e.event_offset = given.event_offset \
-         and {existing_id} = {given_id})) \
+         select {values}, lane.newest + given.ordinal - (select count(*) from existing as x where x.ordinal < given.ordinal) \
+         from lane, (select {rows}, generate_series(1, cardinality({offsets})) as ordinal) as given \
+         where lane.is_ready and given.ordinal not in (select x.ordinal from existing as x) \
          returning {POSITION}){merged}, {moved_back}, \
          moved as (update {progress} as p set \
          {POSITION} = case when $6 then coalesce((select max({POSITION}) from written), lane.newest) \

@@ -41,7 +41,7 @@ enum Target {
 }
 
 /// Text in each request that writes to the state or to a table of events: clients send the statement each time.
-const COMMITS: [&[u8]; 2] = [b"set version = given.version", b"from lane, unnest("];
+const COMMITS: [&[u8]; 2] = [b"set version = given.version", b"from lane, (select unnest("];
 
 /// The beginning of PostgreSQL's message `CancelRequest`: its length and its code.
 const CANCEL_REQUEST: [u8; 8] = [0, 0, 0, 16, 4, 210, 22, 46];
