@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Page;
+use super::{Page, SMALLEST_PAGE};
 use proof::event::{Offset, RawEvent};
 
 /// How far the order of `created` may differ from the order of offsets: an event may be created at most this many seconds
@@ -68,7 +68,10 @@ pub struct Windows {
     seen: i64,
     end: i64,
     span: i64,
-    full: usize,
+    /// The most events of the next page.
+    limit: u16,
+    /// The most events of a page.
+    max_limit: u16,
     /// The service set `has_more` on a one-second window although the page was not full. From then on, `has_more` is
     /// ignored.
     has_more_says_nothing: bool,
@@ -96,7 +99,8 @@ impl Windows {
             seen: from,
             end: to,
             span: span.max(1),
-            full: limit.into(),
+            limit,
+            max_limit: limit,
             has_more_says_nothing: false,
             unsettled: VecDeque::new(),
             settled: None,
@@ -134,16 +138,32 @@ impl Windows {
         if span == 1 { Err(InDoubt::Crowded) } else { Ok(()) }
     }
 
+    /// The most events to request in the next page.
+    pub fn limit(&self) -> u16 {
+        self.limit
+    }
+
+    /// Records that a page did not arrive in time, perhaps because the line is slow. The next page has half as many events. The limit
+    /// grows again with each window that is settled, and not with each page: otherwise the same page would be late again and again,
+    /// because the caller [forgets](Self::forget_unsettled) the pages that arrived before it.
+    pub fn timed_out(&mut self) {
+        self.limit = (self.limit / 2).max(SMALLEST_PAGE).min(self.max_limit);
+    }
+
     /// Accepts the page of a window and stores the `wanted` events. Returns `false` if the page is cut off: then nothing is
-    /// stored, and the next window is shorter.
+    /// stored, and the next window is shorter or its page is longer.
     ///
     /// # Errors
     /// [`InDoubt`]: nothing was stored. The position of the walk is unchanged, and the same window comes next.
     pub fn read(&mut self, window: TimeWindow, page: Page, wanted: impl Fn(Offset) -> bool) -> Result<bool, InDoubt> {
         let span = window.through - window.after;
-        let full = page.events.len() >= self.full;
-        if full && span == 1 {
+        let full = page.events.len() >= self.limit.into();
+        if full && span == 1 && self.limit == self.max_limit {
             return Err(InDoubt::Crowded);
+        }
+        if full && span == 1 {
+            self.limit = self.max_limit;
+            return Ok(false);
         }
         if full || (page.has_more && !self.has_more_says_nothing) {
             self.has_more_says_nothing |= span == 1;
@@ -155,7 +175,7 @@ impl Windows {
             return Err(InDoubt::Disordered);
         }
         // The window doubles only if twice the number of events would still leave a fifth of the page free.
-        if span <= self.span && page.events.len() * 5 / 2 <= self.full {
+        if span <= self.span && page.events.len() * 5 / 2 <= self.limit.into() {
             self.span = (self.span * 2).min(END_OF_TIME);
         }
         self.seen = match self.direction {
@@ -203,6 +223,7 @@ impl Windows {
         {
             self.settled = self.settled.max(Some(*last));
             self.settled_edge = *edge;
+            self.limit = self.limit.saturating_add(1).min(self.max_limit);
             self.unsettled.pop_front();
         }
     }

@@ -83,3 +83,46 @@ fn an_unrelated_has_more_does_not_stop_the_walk() {
     }
     assert!(asked < 30, "{asked}");
 }
+
+#[test]
+fn on_a_slow_line_every_event_is_listed_once_with_shorter_pages_that_grow_again() {
+    let events: Vec<_> = (1..=3000).map(|offset| (offset, 1_000_000 + offset / 2)).collect();
+    // A page with more events than this does not arrive in time.
+    let slow = 40;
+    for direction in [Direction::Up, Direction::Down] {
+        let (from, to) = if direction == Direction::Up { (999_000, 1_003_000) } else { (1_003_000, 999_000) };
+        let (mut windows, mut found, mut late, mut largest) = (Windows::new(direction, from, to, 200, 64), 0, 0, 0);
+        while let Some(window) = windows.next() {
+            let page = page(&events, window, windows.limit().into());
+            if page.events.len() > slow {
+                late += 1;
+                windows.timed_out();
+                windows.forget_unsettled();
+            } else {
+                largest = largest.max(page.events.len());
+                windows.read(window, page, |_| true).unwrap();
+            }
+            found += windows.take(u16::MAX).len();
+        }
+        assert_eq!(found + windows.take(u16::MAX).len(), events.len(), "{direction:?}");
+        assert!(
+            (3..60).contains(&late) && largest > 30,
+            "{direction:?}: {late} pages were late, the largest had {largest}"
+        );
+    }
+}
+
+#[test]
+fn a_second_with_more_events_than_a_shortened_page_is_read_with_a_long_page() {
+    let crowded: Vec<_> = (1..=100).map(|offset| (offset, 5000)).collect();
+    let mut windows = Windows::new(Direction::Up, 0, 10_000, 200, 64);
+    windows.timed_out();
+    windows.timed_out();
+    assert_eq!(windows.limit(), 50);
+    let mut found = 0;
+    while let Some(window) = windows.next() {
+        windows.read(window, page(&crowded, window, windows.limit().into()), |_| true).unwrap();
+        found += windows.take(u16::MAX).len();
+    }
+    assert_eq!(found + windows.take(u16::MAX).len(), crowded.len());
+}

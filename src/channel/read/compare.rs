@@ -18,7 +18,7 @@ use tracing::error;
 use crate::deliver::batch::Disposition;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::verify::{Rejection, Stage};
-use api::{ApiError, Page, SMALLEST_PAGE};
+use api::{ApiError, Page, SMALLEST_PAGE, TransientError};
 use ledger::{Change, Contradiction, History, KnownEvent};
 use net::tasks::lock;
 use proof::event::{EventId, EventKey, Offset, RawEvent};
@@ -84,20 +84,16 @@ fn differs(read: &History, event: &RawEvent) -> bool {
 async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<EventMatch, ApiError> {
     let (offset, source) = (known.key.offset, &read_plan.source);
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
-    let Page { events, has_more } = source.poll(offset.before().or(Some(offset)), limit).await?;
-    if let Some(event) = events.iter().find(|event| event.offset == offset) {
-        let is_same = event.id.is_none() || event.id == known.key.id;
-        return Ok(if is_same { EventMatch::Same } else { EventMatch::Other(event.id) });
+    match source.poll(offset.before().or(Some(offset)), limit).await {
+        Ok(page) => {
+            if let Some(found) = shown(&page, limit, known) {
+                return Ok(found);
+            }
+        }
+        // A slow line would delay the same page again. One event may arrive in time.
+        Err(ApiError::Transient(TransientError::Timeout)) if known.key.id.is_some() => {}
+        Err(error) => return Err(error),
     }
-    let is_whole = events.len() < usize::from(limit) && !has_more;
-    let ends = events.last().zip(events.first());
-    let is_between = |(lowest, highest): (&RawEvent, &RawEvent)| lowest.offset < offset && offset < highest.offset;
-    // The service can treat a poll's `offset` as exclusive. Then no poll with an `offset` returns an event at offset 0,
-    // because no smaller offset can be requested. The absence of that event therefore proves nothing.
-    if offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between)) {
-        return Ok(EventMatch::Other(None));
-    }
-    // The page does not show whether an event exists at the offset.
     let Some(id) = known.key.id else { return Ok(EventMatch::Same) };
     for wait in BETWEEN_LOOKUPS {
         match source.event(id).await {
@@ -107,6 +103,22 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<EventMatch, Ap
         }
     }
     Ok(EventMatch::Other(None))
+}
+
+/// Compares a known event with a page of at most `limit` events. Returns `None` if the page does not show whether an event exists at the
+/// offset.
+fn shown(Page { events, has_more }: &Page, limit: u16, known: &KnownEvent) -> Option<EventMatch> {
+    let offset = known.key.offset;
+    if let Some(event) = events.iter().find(|event| event.offset == offset) {
+        let is_same = event.id.is_none() || event.id == known.key.id;
+        return Some(if is_same { EventMatch::Same } else { EventMatch::Other(event.id) });
+    }
+    let is_whole = events.len() < usize::from(limit) && !has_more;
+    let ends = events.last().zip(events.first());
+    let is_between = |(lowest, highest): (&RawEvent, &RawEvent)| lowest.offset < offset && offset < highest.offset;
+    // The service can treat a poll's `offset` as exclusive. Then no poll with an `offset` returns an event at offset 0,
+    // because no smaller offset can be requested. The absence of that event therefore proves nothing.
+    (offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between))).then_some(EventMatch::Other(None))
 }
 
 /// Returns the contradiction, and the changes that record it. The contradiction names the highest known offset up to which

@@ -154,7 +154,7 @@ async fn search(source: &dyn Source, second: i64) -> Result<Result<Option<RawEve
             return Ok(Ok(Some(first)));
         }
         let Some(window) = windows.next() else { return Ok(Ok(None)) };
-        let page = match source.created(Some(window.after), window.through, MAX_PAGE).await {
+        let page = match source.created(Some(window.after), window.through, windows.limit()).await {
             Err(ApiError::TooLong { .. }) => match windows.too_long(window) {
                 Ok(()) => continue,
                 Err(doubt) => return Ok(Err(doubt)),

@@ -223,9 +223,12 @@ impl Walk {
             }
             // All times were searched, but search did not return an event that polling has shown.
             let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };
-            let page = match source.created(Some(window.after), window.through, MAX_PAGE).await {
+            let page = match source.created(Some(window.after), window.through, self.windows.limit()).await {
                 Err(ApiError::TooLong { .. }) if self.windows.too_long(window).is_ok() => continue,
                 Err(error) => {
+                    if matches!(error, ApiError::Transient(TransientError::Timeout)) {
+                        self.windows.timed_out();
+                    }
                     self.windows.forget_unsettled();
                     return Err(error.into());
                 }
