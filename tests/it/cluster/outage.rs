@@ -27,7 +27,9 @@ async fn the_first_instance_to_return_claims_no_channel_that_it_verifies_differe
     daemons.push(other.start());
     until(&database, "both live", LIVE, &[2]).await;
 
-    relays.iter().for_each(|relay| relay.becomes(Line::Silent));
+    for relay in &relays {
+        relay.becomes(Line::Silent);
+    }
     until(&database, "the leases have ended", LIVE, &[0]).await;
     relays[1].becomes(Line::Good);
     let beat = "select heartbeat::text from channeld.instances where name = 'other'";
