@@ -48,8 +48,9 @@ impl Channel {
     pub async fn run(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let SharedParts { ledgers, recent, .. } = &self.parts;
         let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
-        let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed? };
-        let owned = self.handle.own(&self.identity, claimed.ok_or(ChannelError::Lost)?, recent);
+        let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed };
+        self.handle.board().report_claim(claimed.as_ref().err());
+        let owned = self.handle.own(&self.identity, claimed?.ok_or(ChannelError::Lost)?, recent);
         let ended = tokio::select! {
             biased;
             ended = self.work(&owned, stop) => ended,

@@ -6,6 +6,10 @@
 //!   moves any more. The moves end because a channel moves only to an instance that owns at least two fewer channels.
 //! * **Even.** When no channel moves any more, the numbers of owned channels differ by at most one among instances with the
 //!   same configuration.
+//! * **The first decides.** An instance that would verify a channel in another way than the instance that joined first claims
+//!   the channel only when the first one is gone. After an outage of the store, the leases of all instances have ended, and any
+//!   of them may be the first to return. Such an instance therefore waits until the set of instances has been unchanged for
+//!   some time.
 //! * **Released to an instance.** A channel is released only if it is configured on another instance, and that instance owns
 //!   fewer channels.
 
@@ -36,7 +40,7 @@ pub(super) struct Plan {
 
 /// Returns the channels that the instance `me` should claim and release. `releasing` contains the channels that `me` is
 /// already releasing. `is_stable` says whether the set of instances has been unchanged for some time. If it is `false`, no
-/// channel is released.
+/// channel is released, and no channel is claimed that a silent instance may still decide about.
 pub(super) fn plan(
     view: &ClusterView,
     me: InstanceId,
@@ -46,20 +50,27 @@ pub(super) fn plan(
 ) -> Plan {
     let mut owned = view.counts();
     owned.entry(me).and_modify(|owned| *owned -= releasing.len().min(*owned));
-    let claim = claims(view, me, &mut owned, lease * ORPHANED_LEASES);
+    let claim = claims(view, me, &mut owned, is_stable, lease * ORPHANED_LEASES);
     let release = if is_stable && releasing.is_empty() { releases(view, me, &mut owned) } else { Vec::new() };
     Plan { claim, release }
 }
 
 /// Assigns each orphaned channel to the instance with the fewest channels, and returns the channels that `me` should claim.
 /// All instances with the same view make the same assignment.
-fn claims(view: &ClusterView, me: InstanceId, owned: &mut Counts, too_long: Duration) -> Vec<ChannelId> {
+fn claims(
+    view: &ClusterView,
+    me: InstanceId,
+    owned: &mut Counts,
+    is_stable: bool,
+    too_long: Duration,
+) -> Vec<ChannelId> {
     let mut claims = Vec::new();
     for (channel, owner) in &view.channels {
         let Ownership::Orphaned { since } = owner else { continue };
         let Some(next) = fewest(owned, view, channel) else { continue };
         *owned.entry(next).or_default() += 1;
-        if next == me || *since >= too_long && view.may_claim(me, *channel) {
+        let is_due = next == me || *since >= too_long && view.may_claim(me, *channel);
+        if is_due && (is_stable || !view.defers(me, *channel)) {
             claims.push(*channel);
         }
     }

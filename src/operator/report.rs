@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
 
 use crate::api::GetStatus;
 use crate::feed::FeedHandle;
@@ -33,6 +35,9 @@ use feed::FeedStatus;
 use instances::{InstanceStatus, instances};
 use not_ready::{NotReady, NotReadyKind};
 use rejected_config::RejectedConfig;
+
+/// How long the report of a daemon waits for the recorded state of all channels that it has not claimed yet.
+const RECORDED_WAIT: Duration = Duration::from_secs(2);
 
 /// The complete status at one moment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -128,12 +133,13 @@ impl Operations {
     pub async fn report(&self) -> Result<Report, Refusal> {
         let seen = self.cluster.as_ref().map(|peers| peers.seen.borrow().clone());
         let mut ledgers = Vec::with_capacity(self.channels.len());
+        let deadline = Instant::now() + RECORDED_WAIT;
         for ConfiguredChannel { channel, .. } in &*self.channels {
             let is_elsewhere = seen.as_ref().is_some_and(|seen| seen.is_elsewhere(channel.id, self.daemon.is_some()));
             ledgers.push(if is_elsewhere {
                 FoundLedger::Elsewhere
             } else {
-                match self.ledger(channel).await {
+                match self.ledger_before(channel, deadline).await {
                     Err(Refusal::Unreadable(why)) => FoundLedger::Unreadable(why),
                     ledger => FoundLedger::Here(ledger?),
                 }
@@ -141,6 +147,19 @@ impl Operations {
         }
         let operations = self.clone();
         Ok(joined(spawn_blocking(move || operations.report_of(seen, &ledgers)).await).await)
+    }
+
+    /// Returns a channel's ledger for the report. An instance reads the recorded ledger of a channel that it has not claimed yet.
+    /// If the database does not answer, the report says so instead of failing.
+    async fn ledger_before(&self, channel: &ChannelRef, deadline: Instant) -> Result<Arc<Mutex<Ledger>>, Refusal> {
+        if self.daemon.is_none() || self.cluster.is_none() {
+            return self.ledger(channel).await;
+        }
+        match timeout_at(deadline, self.ledger(channel)).await {
+            Ok(Err(Refusal::Failed(why))) => Err(Refusal::Unreadable(why)),
+            Ok(ledger) => ledger,
+            Err(_) => Err(Refusal::Unreadable("the state's database has not answered yet".to_owned())),
+        }
     }
 
     /// Builds the report from the ledgers of the configured channels.

@@ -12,6 +12,7 @@ mod arrivals;
 mod audit;
 mod backup;
 mod belonging;
+mod chaos;
 mod copying;
 mod dropped;
 mod failures;
@@ -23,11 +24,14 @@ mod joining;
 mod kills;
 mod late;
 mod operators;
+mod outage;
 mod promotion;
 mod proofs;
 mod seeded;
 mod sharing;
 mod state;
+mod unusable;
+mod upgrade;
 
 /// The time between two queries.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

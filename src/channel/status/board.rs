@@ -19,13 +19,14 @@ use crate::status::pace::{Pace, Progress, seconds_left};
 use crate::status::replays::{ReplayBoard, ReplayStatus};
 use crate::status::watchers::Watchers;
 use crate::status::{
-    Activity, ChannelStatus, Condition, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus,
-    StoredEvents,
+    Activity, ChannelStatus, Condition, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, Problem,
+    SignerStatus, StoredEvents,
 };
 use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;
 use api::Page;
-use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
+use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE, StateError};
+use net::Chain;
 use net::memory::ChannelMemory;
 use net::turns::Caller;
 use proof::event::{EventKey, Offset};
@@ -364,6 +365,22 @@ impl Board {
         self.unanswered = None;
         self.status.newest_below = None;
         self.status.polls_in_vain = 0;
+    }
+
+    /// Reports whether the channel could be claimed. If the state was unavailable, the reason stays visible until the next
+    /// attempt.
+    pub(crate) fn report_claim(&mut self, error: Option<&StateError>) {
+        let Some(error) = error.filter(|error| error.may_pass()) else {
+            if let Activity::Waiting { .. } = self.status.activity {
+                self.status.activity = Activity::Stopped;
+            }
+            return;
+        };
+        let message = Chain(error).to_string();
+        let before = self.status.activity.problem().filter(|problem| problem.message == message);
+        let (since, times) = before.map_or_else(|| (Timestamp::now(), 0), |problem| (problem.since, problem.times));
+        let error = Problem { kind: "state".to_owned(), message, since, times: times + 1, needs_attention: true };
+        self.report(Activity::Waiting { error });
     }
 
     pub(crate) fn report(&mut self, activity: Activity) {

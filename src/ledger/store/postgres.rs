@@ -252,6 +252,12 @@ async fn forget(connection: &Connection, at_once: usize) -> Result<(), StateErro
     connection.query(sql::FORGET, &parameters).await.map(drop)
 }
 
+/// The error if a channel can be neither claimed nor written because of a lock. It passes when the other session ends.
+fn row_locked() -> StateError {
+    let why = "another session locks the channel's row in the table channels".to_owned();
+    StateError::Database(Arc::new(StateError::Unusable(why)))
+}
+
 /// The error if another copy has begun or ended, or an instance has started to work.
 fn changed_meanwhile() -> StateError {
     StateError::Unusable(
@@ -270,7 +276,11 @@ impl Store for Postgres {
         let epoch = offered.get::<_, i64>(0);
         let parameters = [(&channel.0 as _, Type::UUID), (&self.me as _, Type::UUID), (&epoch as _, Type::INT8)];
         let rows = self.commits.query(sql::CLAIM, &parameters).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
+        let Some(row) = rows.first() else {
+            let rows = self.commits.query(sql::CLAIMABLE, &parameters).await?;
+            let is_locked = rows.first().is_some_and(|row| row.get(0));
+            return if is_locked { Err(row_locked()) } else { Ok(None) };
+        };
         let (epoch, version) = (row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs());
         let mut entries = self.entries(channel).await?;
         entries.insert(Key::Version, Value::Bytes(encode(&version)));
@@ -293,10 +303,7 @@ impl Store for Postgres {
                 break;
             }
         }
-        let is_busy = || {
-            let why = "another session locks the channel's row in the table channels".to_owned();
-            CommitOutcome::Unavailable(StateError::Database(Arc::new(StateError::Unusable(why))))
-        };
+        let is_busy = || CommitOutcome::Unavailable(row_locked());
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(is_busy)).collect()
     }
 

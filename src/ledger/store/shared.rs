@@ -40,6 +40,9 @@ pub type InstanceId = Uuid;
 pub struct ClusterView {
     /// The live instances.
     pub instances: BTreeMap<InstanceId, Instance>,
+    /// The instances whose lease has ended although they have not left. Some are dead. After an outage of the store, the others
+    /// will send their next heartbeat soon.
+    pub silent: BTreeMap<InstanceId, Instance>,
     /// Every channel that any instance has ever configured.
     pub channels: BTreeMap<ChannelId, Ownership>,
     /// By channel, the quarantined events whose proofs another channel showed first.
@@ -70,8 +73,24 @@ impl ClusterView {
     /// decides how the events are verified. An instance that would verify them in another way claims the channel only when
     /// no such instance lives any more: its configuration may be wrong, and events that it verifies may be forged.
     pub fn may_claim(&self, instance: InstanceId, channel: ChannelId) -> bool {
+        self.verifies_like_first(instance, channel, self.instances.iter())
+    }
+
+    /// Whether an instance would verify a channel in another way than a silent instance that joined before all live ones. The
+    /// silent instance decides if it still runs.
+    pub fn defers(&self, instance: InstanceId, channel: ChannelId) -> bool {
+        !self.verifies_like_first(instance, channel, self.instances.iter().chain(&self.silent))
+    }
+
+    /// Whether a live instance configures a channel, and verifies it like the first of these instances that joined.
+    fn verifies_like_first<'v>(
+        &'v self,
+        instance: InstanceId,
+        channel: ChannelId,
+        all: impl Iterator<Item = (&'v InstanceId, &'v Instance)>,
+    ) -> bool {
         let configured = |instance: &Instance| instance.configured.channels.contains(&channel);
-        let of_channel = self.instances.iter().filter(|(_, instance)| configured(instance));
+        let of_channel = all.filter(|(_, instance)| configured(instance));
         let first = of_channel.min_by_key(|(id, instance)| (instance.joined, **id)).map(|(_, first)| first);
         let own = self.instances.get(&instance).filter(|own| configured(own));
         own.zip(first).is_some_and(|(own, first)| own.configured.verifies_like(&first.configured, channel))

@@ -43,6 +43,16 @@ impl Arrivals {
         self.channels[channel].offsets.len()
     }
 
+    /// Whether this event was received.
+    pub(super) fn has(&self, channel: usize, offset: i64) -> bool {
+        self.channels[channel].offsets.contains(&offset)
+    }
+
+    /// The offsets received from a channel in order of arrival, including repeats.
+    pub(super) fn in_order(&self, channel: usize) -> Vec<i64> {
+        self.channels[channel].arrived.iter().map(|(_, offset)| *offset).collect()
+    }
+
     /// The number of distinct events received from all channels.
     pub(super) fn total(&self) -> usize {
         self.channels.iter().map(|channel| channel.offsets.len()).sum()

@@ -154,13 +154,17 @@ impl Instances {
     /// The channels and the last log lines of each instance, for a failure message.
     async fn shown(&self) -> String {
         let mut shown = String::new();
-        for (number, instance) in self.all.iter().enumerate() {
-            let log = instance.daemon.as_ref().map(|daemon| daemon.log().0).unwrap_or_default();
-            let lines: Vec<_> = log.lines().collect();
-            let last = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
-            writeln!(shown, "i{number} owns {:?}\n{last}", self.owned_by(number).await).unwrap();
+        for number in 0..self.all.len() {
+            writeln!(shown, "i{number} owns {:?}\n{}", self.owned_by(number).await, self.last_log(number)).unwrap();
         }
         shown
+    }
+
+    /// The last log lines of an instance. Empty if it does not run.
+    pub(super) fn last_log(&self, instance: usize) -> String {
+        let log = self.all[instance].daemon.as_ref().map(|daemon| daemon.log().0).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
     }
 
     /// The channels that an instance owns according to the database. Empty if the database is down.

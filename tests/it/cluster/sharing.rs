@@ -125,7 +125,7 @@ async fn an_instance_that_verifies_differently_takes_no_channel_while_another_ca
 }
 
 /// The grants in the document for operators.
-fn documented_grants() -> String {
+pub(super) fn documented_grants() -> String {
     let document = include_str!("../../../deploy/OPERATIONS.md");
     let (_, section) = document.split_once("### Roles and rights in PostgreSQL\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();

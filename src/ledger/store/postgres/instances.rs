@@ -187,10 +187,12 @@ impl Postgres {
         for row in &instances {
             let configured = known.get(row.get::<_, &[u8]>(2)).cloned().unwrap_or_default();
             let instance = Instance { name: row.get(1), joined: row.get(3), configured };
-            view.instances.insert(row.get(0), instance);
+            let of = if row.get(4) { &mut view.instances } else { &mut view.silent };
+            of.insert(row.get(0), instance);
         }
         let unreadable = lock(&self.unreadable);
-        view.unreadable = known.keys().filter_map(|digest| unreadable.get(digest)).cloned().collect();
+        let live = instances.iter().filter(|row| row.get(4));
+        view.unreadable = live.filter_map(|row| unreadable.get(row.get::<_, &[u8]>(2))).cloned().collect();
         for row in &ownership {
             view.add_channel(row);
         }

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio_postgres::Client;
-use tokio_postgres::error::DbError;
+use tokio_postgres::error::{DbError, SqlState};
 use uuid::Uuid;
 
 use super::sql;
 use crate::StateError;
 use crate::store::blocking;
 use crate::store::directory::{Used, UsedDatabase};
-use net::postgres::{EarlyAck, answered};
+use net::postgres::{DatabaseError, EarlyAck, answered};
 use net::tasks::lock;
 
 /// Each migration is applied once, in order, by the first instance that needs it. `{schema}` is the schema's quoted
@@ -36,8 +36,9 @@ pub(super) const NAMED_SINCE: usize = 4;
 /// The advisory lock that allows only one instance at a time to migrate.
 const LOCK: i64 = 0x6368_616e_6e65_6c64;
 
-/// How long a migration waits for a lock. Meanwhile, all other users of the table wait behind the migration.
-const LOCK_TIMEOUT: &str = "5s";
+/// How long a migration waits for a lock. Meanwhile, all other users of the table wait behind the migration. This is shorter
+/// than the shortest time that a heartbeat may take, so that running instances of an older version keep their leases.
+const LOCK_TIMEOUT: &str = "500ms";
 
 /// The schema of the state, and the identity of the state that this instance uses.
 #[derive(Debug, Default)]
@@ -106,7 +107,7 @@ impl Schema {
             return Err(unusable(gone(&self.name, &self.remedy())));
         }
         if !is_named || !self.is_ready() {
-            answered(client.batch_execute(&self.migration())).await?;
+            answered(client.batch_execute(&self.migration())).await.map_err(|error| self.not_migrated(error))?;
             self.is_ready.store(true, Ordering::Relaxed);
         }
         let rows = answered(client.query_typed(&self.statement(sql::WHICH), &[])).await?;
@@ -138,6 +139,15 @@ impl Schema {
         // was found first counts.
         let known = *lock(&self.known).get_or_insert(id);
         if known == id { Ok(()) } else { Err(replaced()) }
+    }
+
+    /// Explains a failed migration. The server does not say that a migration waited for the lock.
+    fn not_migrated(&self, error: DatabaseError) -> StateError {
+        let error = StateError::from(error);
+        if error.of_server().is_some_and(|said| *said.code() == SqlState::LOCK_NOT_AVAILABLE) {
+            return unusable(locked(&self.name));
+        }
+        error
     }
 
     fn remedy(&self) -> String {
@@ -194,6 +204,12 @@ pub(super) fn replaced(schema: &str, remedy: &str) -> String {
 pub(super) fn incomplete(schema: &str) -> String {
     format!(
         "the state in schema {schema} is an incomplete copy: run `channeld state copy --to postgres` again, which starts over, or use the other backend"
+    )
+}
+
+fn locked(schema: &str) -> String {
+    format!(
+        "the tables in schema {schema} cannot be checked and upgraded yet, because another session locks one of them or is upgrading them: find the session in pg_stat_activity"
     )
 }
 

@@ -11,6 +11,7 @@ pub(super) const OPEN: &str = include_str!("statements/open.sql");
 pub(super) const COMMIT: &str = include_str!("statements/commit.sql");
 pub(super) const OFFER: &str = include_str!("statements/offer.sql");
 pub(super) const CLAIM: &str = include_str!("statements/claim.sql");
+pub(super) const CLAIMABLE: &str = include_str!("statements/claimable.sql");
 pub(super) const ENTRIES: &str = include_str!("statements/entries.sql");
 pub(super) const BODY: &str = "select value from {schema}.entries where channel_id = $1 and kind = $2 and key = $3";
 pub(super) const RELEASE: &str = include_str!("statements/release.sql");

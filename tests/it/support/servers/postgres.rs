@@ -84,7 +84,12 @@ impl Database {
 
     /// The address of the database for another role.
     pub(crate) fn url_as(&self, role: &str) -> String {
-        self.url().replacen(&format!("{USER}@"), &format!("{role}@"), 1)
+        as_role(&self.url(), role)
+    }
+
+    /// The address of the database for another role, through a relay.
+    pub(crate) fn url_by_as(&self, relay: SocketAddr, role: &str) -> String {
+        as_role(&self.url_by(relay), role)
     }
 
     /// Dumps channeld's schema into a file in the server's directory.
@@ -271,6 +276,11 @@ impl Drop for Server {
             keeper.wait().ok();
         }
     }
+}
+
+/// The same address for another role.
+fn as_role(url: &str, role: &str) -> String {
+    url.replacen(&format!("{USER}@"), &format!("{role}@"), 1)
 }
 
 /// The user to run PostgreSQL as, if the current user is root.

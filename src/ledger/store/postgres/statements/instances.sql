@@ -1,4 +1,5 @@
--- The live instances. The third column identifies the published configuration, and the fourth is in microseconds.
-select id, name, configuration || coalesce(settings_digest, ''), (extract(epoch from started) * 1000000)::bigint
+-- The instances that have not left. The third column identifies the published configuration, the fourth is in microseconds, and
+-- the fifth says whether the instance lives.
+select id, name, configuration || coalesce(settings_digest, ''), (extract(epoch from started) * 1000000)::bigint,
+    heartbeat + lease > clock_timestamp()
 from {schema}.instances
-where heartbeat + lease > clock_timestamp()
