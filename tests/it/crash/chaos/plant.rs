@@ -131,7 +131,7 @@ async fn in_process(kind: Kind, world: &mut World, random: &mut StdRng) -> Held 
             return Held::Clients { _open: (0..CLIENTS).map(|_| client()).collect() };
         }
         _ => {
-            world.daemon().stall_log(true);
+            world.daemon().stall_log(true).await;
             return Held::Nothing;
         }
     }
@@ -177,7 +177,7 @@ async fn of_process(kind: Kind, world: &mut World) {
             world.daemon().signal(Signal::HUP);
             world.until_accepted().await;
         }
-        Kind::LogStalls => world.daemon().stall_log(false),
+        Kind::LogStalls => world.daemon().stall_log(false).await,
         _ => {}
     }
 }
