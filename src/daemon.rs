@@ -227,7 +227,8 @@ impl Daemon {
         let cluster = sharing.as_ref().map(|sharing| sharing.peers.clone());
         let discovered = watch::Sender::new(Discovery::default());
         let operations = assembly::operations(config, &clients, &parts, asks, discovered.subscribe(), cluster);
-        let operations = watch::Sender::new(Arc::new(operations));
+        let log = Some(logs.queue.clone());
+        let operations = watch::Sender::new(Arc::new(Operations { log, ..operations }));
         let background = watch::Sender::new(names::counted(&clients, &parts.handles));
         let discovery = watch::Sender::new(discovery::DiscoveryPlan::of(config, &background.borrow()));
         let liveness = Liveness::new(processors, writes);

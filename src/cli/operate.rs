@@ -102,6 +102,7 @@ impl Operator {
             handles: Arc::default(),
             recent: Arc::default(),
             daemon: None,
+            log: None,
             api_keys: Vec::new(),
             discovery: None,
             feed: None,

@@ -94,6 +94,9 @@ fn head(report: &Report, read_only: bool) -> Markup {
             div { dt { "Dead letters" } dd { (grouped(report.dead_letters.events)) @if report.dead_letters.full { " " span.bad { "full" } } } }
             div { dt { "Channels" } dd { (report.channels.len()) } }
             div { dt { "Memory used by events in progress" } dd { (mebibytes(report.memory_bytes)) } }
+            @if let Some(daemon) = report.daemon.filter(|daemon| daemon.log_lines_lost > 0) {
+                div { dt { "Log lines lost" } dd { (grouped(daemon.log_lines_lost)) } }
+            }
         }
     }
 }

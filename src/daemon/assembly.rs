@@ -86,13 +86,14 @@ pub(crate) fn operations(
     discovery: watch::Receiver<Discovery>,
     cluster: Option<Peers>,
 ) -> Operations {
-    let process = Process { pid: std::process::id(), started: Timestamp::now() };
+    let process = Process { pid: std::process::id(), started: Timestamp::now(), log_lines_lost: 0 };
     Operations {
         version: crate::version::text(),
         ledgers: parts.ledgers.clone(),
         handles: parts.handles.clone(),
         recent: parts.recent.clone(),
         daemon: Some((process, reloads)),
+        log: None,
         api_keys: api_keys(config, clients),
         discovery: Some(discovery),
         feed: None,

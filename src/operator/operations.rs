@@ -23,6 +23,7 @@ use net::Chain;
 use net::tasks::lock;
 use proof::event::ChannelId;
 use record::ChannelRef;
+use telemetry::LogQueue;
 
 pub(crate) mod changes;
 mod consumers;
@@ -52,6 +53,9 @@ pub struct Process {
     pub pid: u32,
     /// When the daemon started.
     pub started: Timestamp,
+    /// The number of log lines that standard error did not accept.
+    #[serde(default)]
+    pub log_lines_lost: u64,
 }
 
 /// Carries out the requests of operators.
@@ -67,6 +71,8 @@ pub struct Operations {
     pub recent: Arc<RecentEvents>,
     /// The daemon's process, and the queue of its reload requests. `None` if no daemon runs.
     pub daemon: Option<(Process, Reloads)>,
+    /// The log of the daemon. `None` if no daemon runs.
+    pub log: Option<LogQueue>,
     /// The API keys of the daemon's accounts. Empty if no daemon runs.
     pub api_keys: Vec<ApiKeys>,
     /// The last answer to the request for the service's list of channels. `None` if no daemon runs.

@@ -26,6 +26,7 @@ pub(crate) mod discovery;
 pub(crate) mod feed;
 pub(crate) mod instances;
 pub(crate) mod not_ready;
+mod process;
 mod reasons;
 pub(crate) mod rejected_config;
 mod shared_proofs;
@@ -201,9 +202,10 @@ impl Operations {
             (status.account, status.discovered) = (known.account.clone(), known.discovered);
         }
         shared_proofs::report(&self.channels, duplicates, &mut channels);
+        let log_lines_lost = self.log.as_ref().map_or(0, |log| log.lost.get());
         let mut report = Report {
             version: self.version.clone(),
-            daemon: self.daemon.as_ref().map(|(process, _)| *process),
+            daemon: self.daemon.as_ref().map(|(process, _)| Process { log_lines_lost, ..*process }),
             state_error: self.ledgers.writes.trouble(),
             lost: self.ledgers.store.lost(),
             state_early_ack: self.ledgers.store.early_ack(),
@@ -221,6 +223,9 @@ impl Operations {
         report.warnings = self.api_keys.iter().flat_map(|keys| keys.warnings(Timestamp::now())).collect();
         let discovery = self.discovery.as_ref().and_then(|discovery| discovery.borrow().warning());
         report.warnings.extend(discovery);
+        if is_daemon {
+            report.warnings.extend(process::warnings(self.log.as_ref()));
+        }
         report.feed = self.feed.as_ref().map(FeedHandle::status);
         report.warnings.extend(report.feed.as_ref().and_then(FeedStatus::warning));
         let mut of_process: Vec<_> = self.rejected_config.iter().map(RejectedConfig::reason).collect();

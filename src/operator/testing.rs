@@ -34,6 +34,7 @@ static DAEMON: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
         handles: Arc::default(),
         recent: Arc::default(),
         daemon: None,
+        log: None,
         api_keys: Vec::new(),
         discovery: None,
         feed: None,

@@ -58,7 +58,7 @@ pub mod trace;
 
 pub use format::{CRATES, is_journal};
 pub use limit::{ALWAYS, Limit};
-pub use queue::LogQueue;
+pub use queue::{LogQueue, LogStall};
 
 use format::{Json, Prefixed, directives, on_one_line};
 

@@ -6,8 +6,8 @@
 //! # Invariants
 //!
 //! * **Logging never waits.** If the queue is full, the line is dropped and counted.
-//! * **Lost lines are reported:** by the metric `channeld_log_lines_lost_total`, and by a line as soon as lines are written
-//!   again.
+//! * **Lost lines are reported:** by the metric `channeld_log_lines_lost_total`, by the status, and by a line as soon as lines are
+//!   written again. Before a line is lost, [`LogQueue::stall`] shows that standard error accepts none.
 //! * **Lines keep their order,** because one thread writes them.
 //!
 //! # Cancellation
@@ -15,9 +15,9 @@
 //! [`LogQueue::watch`] may be dropped at any point.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,9 @@ const LINES: usize = 4_096;
 /// How often the lost lines are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// A longer wait for standard error is a stall. Restarting the journal takes less time.
+const MOMENT: Duration = Duration::from_secs(3);
+
 /// How often the end of the program checks whether the queue is empty.
 const LOOK_AT_THE_END: Duration = Duration::from_millis(5);
 
@@ -43,8 +46,18 @@ pub struct LogQueue {
     lines: SyncSender<Vec<u8>>,
     /// Lines that were accepted and are not written yet.
     waiting: Arc<AtomicU64>,
+    writing: Arc<Mutex<Option<Instant>>>,
     /// Lines that were dropped because the queue was full. Must be [added](metrics::Metrics::show) to the metrics.
     pub lost: IntCounter,
+}
+
+/// Standard error does not accept the next line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStall {
+    /// How long it has not accepted the line.
+    pub lasts: Duration,
+    /// The number of lines that wait, including this one.
+    pub lines: u64,
 }
 
 impl LogQueue {
@@ -56,9 +69,18 @@ impl LogQueue {
         let (lines, queued) = sync_channel(LINES);
         let waiting = Arc::new(AtomicU64::new(0));
         let lost = metrics::counter("channeld_log_lines_lost_total");
-        let queue = Self { lines, waiting: waiting.clone(), lost: lost.clone() };
-        thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&queued, to, &waiting, &lost))?;
+        let writing = Arc::<Mutex<_>>::default();
+        let queue = Self { lines, waiting: waiting.clone(), writing: writing.clone(), lost: lost.clone() };
+        let write = move || write_all(&queued, to, &waiting, &writing, &lost);
+        thread::Builder::new().name("log".to_owned()).spawn(write)?;
         Ok(queue)
+    }
+
+    /// Returns whether standard error has not accepted the next line for longer than a moment.
+    pub fn stall(&self) -> Option<LogStall> {
+        let since = *self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let lasts = since.map(|since| since.elapsed()).filter(|lasts| *lasts >= MOMENT)?;
+        Some(LogStall { lasts, lines: self.waiting.load(Ordering::Relaxed) })
     }
 
     /// Logs how many lines were lost, as soon as no line waits any more. Does not return.
@@ -86,11 +108,20 @@ impl LogQueue {
 
 /// Writes each line at once. A line that cannot be written, for example because standard error is a file on a full disk, is lost.
 /// It is reported when later lines can be written.
-fn write_all(queued: &Receiver<Vec<u8>>, mut to: impl Write, waiting: &AtomicU64, lost: &IntCounter) {
+fn write_all(
+    queued: &Receiver<Vec<u8>>,
+    mut to: impl Write,
+    waiting: &AtomicU64,
+    writing: &Mutex<Option<Instant>>,
+    lost: &IntCounter,
+) {
+    let note = |since| *writing.lock().unwrap_or_else(PoisonError::into_inner) = since;
     while let Ok(line) = queued.recv() {
+        note(Some(Instant::now()));
         if to.write_all(&line).is_err() {
             lost.inc();
         }
+        note(None);
         waiting.fetch_sub(1, Ordering::Release);
     }
 }
@@ -153,10 +184,19 @@ mod tests {
         }
         let lost = queue.lost.get();
         assert!(lost > 0, "nothing blocked");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let stall = loop {
+            if let Some(stall) = queue.stall() {
+                break stall;
+            }
+            assert!(Instant::now() < deadline, "the stall is not reported");
+            thread::sleep(LOOK_AT_THE_END);
+        };
+        assert!(stall.lasts >= MOMENT && stall.lines >= LINES as u64, "{stall:?}");
         let kept = 2 * LINES - usize::try_from(lost).unwrap();
         let mut read = vec![0; kept * line.len()];
         reader.read_exact(&mut read).unwrap();
         queue.flush(Duration::from_secs(10));
-        assert_eq!(queue.waiting.load(Ordering::Acquire), 0);
+        assert_eq!((queue.waiting.load(Ordering::Acquire), queue.stall()), (0, None));
     }
 }

@@ -11,7 +11,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use operator::server::ServedStream;
+use operator::server::{ServedStream, SpareDescriptor};
 
 pub(super) struct ClientStream {
     transport: Transport,
@@ -59,6 +59,10 @@ impl ClientStream {
 impl ServedStream for ClientStream {
     fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    fn into_spare(self) -> SpareDescriptor {
+        Box::new(self.transport)
     }
 }
 

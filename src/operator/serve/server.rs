@@ -6,7 +6,8 @@
 //! * **A client that leaves cancels nothing,** unless [`Bounds::ends_with_client`] is set. A request that was read completely is
 //!   carried out.
 //! * **Served without a free descriptor.** If the process has no free descriptor, the next client gets one that is kept for it, so
-//!   that probes and `status` are answered.
+//!   that probes and `status` are answered. When that client has been answered, its descriptor is kept for the next one: nothing
+//!   else in the process can take it in between.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -32,7 +33,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet, yield_now};
+use tokio::task::{AbortHandle, JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
@@ -68,10 +69,18 @@ pub struct Bounds {
     pub ends_with_client: bool,
 }
 
+/// Something that is open only so that its descriptor can be used for a client.
+pub type SpareDescriptor = Box<dyn Send>;
+
 /// A connection of a client.
-pub trait ServedStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+pub trait ServedStream: AsyncRead + AsyncWrite + Send + Sized + Unpin + 'static {
     /// The client's address, if clients of this kind have one.
     fn peer(&self) -> Option<SocketAddr>;
+
+    /// Keeps only what has the descriptor, after the connection was shut down.
+    fn into_spare(self) -> SpareDescriptor {
+        Box::new(self)
+    }
 }
 
 impl ServedStream for TcpStream {
@@ -116,10 +125,15 @@ pub async fn serve<C: ServedStream>(
         tokio::select! {
             accepted = accept() => match accepted {
                 Ok(client) => {
-                    while clients.try_join_next().is_some() {}
+                    while let Some(ended) = clients.try_join_next() {
+                        spare = kept(spare, ended);
+                    }
                     idle.retain(IdleClient::is_waited_for);
-                    if clients.len() >= most && !idle.pop_front().is_some_and(IdleClient::evict) {
-                        clients.join_next().await;
+                    if clients.len() >= most
+                        && !idle.pop_front().is_some_and(IdleClient::evict)
+                        && let Some(ended) = clients.join_next().await
+                    {
+                        spare = kept(spare, ended);
                     }
                     let asked = Arc::<AtomicBool>::default();
                     let task = clients.spawn(serve_client(client, router.clone(), bounds, asked.clone()));
@@ -138,13 +152,22 @@ pub async fn serve<C: ServedStream>(
                     spare = spare.or_else(spare_descriptor);
                 }
             },
-            Some(_) = clients.join_next() => spare = spare.or_else(spare_descriptor),
+            Some(ended) = clients.join_next() => spare = kept(spare, ended),
         }
     }
 }
 
-fn spare_descriptor() -> Option<File> {
-    File::open("/").ok()
+fn spare_descriptor() -> Option<SpareDescriptor> {
+    File::open("/").ok().map(|file| Box::new(file) as SpareDescriptor)
+}
+
+/// Keeps the descriptor of a connection that has ended, if no descriptor is kept.
+fn kept<C: ServedStream>(
+    spare: Option<SpareDescriptor>,
+    ended: Result<Option<C>, JoinError>,
+) -> Option<SpareDescriptor> {
+    let of_client = || ended.ok().flatten().map(C::into_spare);
+    spare.or_else(of_client).or_else(spare_descriptor)
 }
 
 /// A client that has not sent a whole request yet.
@@ -170,7 +193,13 @@ impl IdleClient {
     }
 }
 
-async fn serve_client(client: impl ServedStream, router: Router, bounds: Bounds, asked: Arc<AtomicBool>) {
+/// Returns the connection if it was shut down after its answer.
+async fn serve_client<C: ServedStream>(
+    mut client: C,
+    router: Router,
+    bounds: Bounds,
+    asked: Arc<AtomicBool>,
+) -> Option<C> {
     let (asked, peer) = (&asked, Peer(client.peer()));
     let (router, progress) = (&TowerToHyperService::new(router), &watch::Sender::new(None));
     let connection = http1::Builder::new()
@@ -180,7 +209,7 @@ async fn serve_client(client: impl ServedStream, router: Router, bounds: Bounds,
         .keep_alive(false)
         .half_close(!bounds.ends_with_client)
         .serve_connection(
-            TokioIo::new(client),
+            TokioIo::new(&mut client),
             service_fn(async |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(peer);
                 let answer = answer(request, router, bounds, asked).await;
@@ -188,11 +217,13 @@ async fn serve_client(client: impl ServedStream, router: Router, bounds: Bounds,
             }),
         );
     tokio::select! {
-        ended = connection => if let Err(error) = ended {
-            debug!(%error, "a connection of a client failed");
+        ended = connection => match ended {
+            Ok(()) => return Some(client),
+            Err(error) => debug!(%error, "a connection of a client failed"),
         },
         () = no_progress(progress.subscribe(), bounds.each_step) => debug!("a client did not read its answer in time"),
     }
+    None
 }
 
 /// Notes when each part of an answer is requested. By then, the client has read most of the earlier parts.

@@ -1,24 +1,20 @@
 //! The machine lacks descriptors or space for a while: the daemon waits, no event becomes a dead letter, and no event is lost.
 
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::Resource;
 use serde_json::json;
 use simulator::{Options, Simulator};
 
 use crate::support::{Admin, Daemon, Mount, Receiver, Reply, Setup, deliverable, fill, offsets};
 
 const REFUSED: &str = "sink refused: its events wait and will be offered again";
-const NOT_WRITABLE: &str = "the state cannot be written: channels wait, retrying";
+/// After this time, the admin listener ends a connection without a request.
+const IDLE: Duration = Duration::from_secs(5);
 
-/// Changes a limit of a running daemon. `None` is the highest limit.
-fn limit(daemon: &Daemon, resource: Resource, to: Option<u64>) {
-    let maximum = getrlimit(resource).maximum;
-    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
-    prlimit(pid, resource, Rlimit { current: to.or(maximum), maximum }).unwrap();
-}
+const NOT_WRITABLE: &str = "the state cannot be written: channels wait, retrying";
 
 /// The limit of open files that is in force for a daemon, and the highest that it can set.
 fn descriptor_limits(daemon: &Daemon) -> (String, String) {
@@ -43,7 +39,7 @@ async fn a_daemon_without_a_free_descriptor_waits_and_gives_up_on_no_event() {
     daemon.until("the channel polls", |_| simulator.requests().poll > polls).await;
 
     // The open files and the connection to the service stay open. The webhook needs a connection, and the state needs files.
-    limit(&daemon, Resource::Nofile, Some(3));
+    daemon.limit(Resource::Nofile, Some(3));
     simulator.publish(0, 10);
     let refused = |daemon: &Daemon| {
         let lines = daemon.log().lines(REFUSED);
@@ -52,12 +48,47 @@ async fn a_daemon_without_a_free_descriptor_waits_and_gives_up_on_no_event() {
     daemon.until("the webhook has no descriptor", refused).await;
     assert_eq!(receiver.received(), 0);
 
-    limit(&daemon, Resource::Nofile, None);
+    daemon.limit(Resource::Nofile, None);
     daemon.until("everything arrives", |_| receiver.received() == 10 && setup.lines() == 10).await;
     assert_eq!(setup.tell(&["dead-letters", "list", "--json"]).await.json().len(), 0);
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
     assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
+async fn status_without_a_free_descriptor_is_answered_and_names_the_shortage() {
+    let simulator = service(1, 5).await;
+    let setup = Setup::reading(&simulator).with_admin();
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    daemon.until("everything arrives", |_| setup.lines() == 5).await;
+    let warnings = async || setup.tell(&["status", "--json"]).await.json()[0]["warnings"].to_string();
+    assert_eq!(warnings().await, "null");
+    let kept = daemon.kept_descriptors();
+
+    let least = daemon.least_descriptors();
+    daemon.limit(Resource::Nofile, Some(least));
+    let (mut clients, mut began);
+    let said = loop {
+        began = Instant::now();
+        clients = admin.idle_clients(100);
+        let said = warnings().await;
+        // The listener ends idle clients later.
+        if said != "null" && began.elapsed() < IDLE / 2 {
+            break said;
+        }
+    };
+    assert!(said.contains("no file or connection can be opened; ") && said.contains("LimitNOFILE"), "{said}");
+    // The reserve of the listener is a client. The reserve of the control socket is the connection that was answered: its
+    // descriptor was never free, so no sink could take it.
+    assert_eq!(daemon.kept_descriptors(), kept - 2);
+    assert!(warnings().await.contains("no file or connection can be opened"));
+
+    drop(clients);
+    daemon.limit(Resource::Nofile, None);
+    assert_eq!(warnings().await, "null");
+    daemon.stop().await;
 }
 
 #[tokio::test]
@@ -75,7 +106,7 @@ async fn hanging_requests_and_slow_clients_that_take_all_descriptors_stop_nothin
     // Too few for up to 128 requests that hang.
     let mut daemon = setup.start_after("ulimit -n 64");
     let admin = Admin::of(&mut daemon).await;
-    let slow: Vec<_> = (0..100).map(|_| TcpStream::connect(admin.address).unwrap()).collect();
+    let slow = admin.idle_clients(100);
     daemon.until("descriptors are used up", |daemon| daemon.log().0.contains("Too many open files")).await;
     for _ in 0..3 {
         assert_eq!(admin.get("/livez").await.status, 200);
@@ -118,7 +149,7 @@ async fn a_file_that_reaches_the_limit_of_its_size_is_like_a_full_disk() {
         .until("both lanes have recorded", |daemon| ["file", "table"].iter().all(|sink| is_recorded(daemon, sink)))
         .await;
 
-    limit(&daemon, Resource::Fsize, Some(std::fs::metadata(setup.path("events.jsonl")).unwrap().len() + 1));
+    daemon.limit(Resource::Fsize, Some(std::fs::metadata(setup.path("events.jsonl")).unwrap().len() + 1));
     simulator.publish(0, 5);
     let refused = |daemon: &Daemon, sink: &str| {
         let lines = daemon.log().lines(REFUSED);
@@ -131,7 +162,7 @@ async fn a_file_that_reaches_the_limit_of_its_size_is_like_a_full_disk() {
     assert!(said.contains("File too large"), "{said}");
     assert_eq!((setup.lines(), rows()), (20, 20), "no part of a batch stays");
 
-    limit(&daemon, Resource::Fsize, None);
+    daemon.limit(Resource::Fsize, None);
     daemon.until("everything arrives", |_| setup.lines() == 25 && rows() == 25).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
@@ -150,13 +181,13 @@ async fn a_state_that_reaches_the_limit_of_its_size_is_written_again() {
         |daemon: &Daemon| daemon.log().lines("batch recorded").last().is_some_and(|last| last["offset"] == 20);
     daemon.until("the first events are recorded", is_recorded).await;
 
-    limit(&daemon, Resource::Fsize, Some(1));
+    daemon.limit(Resource::Fsize, Some(1));
     simulator.publish(0, 5);
     daemon.until_logged(NOT_WRITABLE).await;
     let said = daemon.log().lines(NOT_WRITABLE);
     assert!(said[0]["error"].as_str().unwrap().contains("File too large"), "{said:?}");
 
-    limit(&daemon, Resource::Fsize, None);
+    daemon.limit(Resource::Fsize, None);
     daemon.until_logged("the state is writable again").await;
     daemon.until("everything arrives", |_| receiver.received() == 25).await;
     daemon.stop().await;

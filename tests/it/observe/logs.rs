@@ -230,3 +230,36 @@ async fn a_standard_error_that_nobody_reads_blocks_neither_deliveries_nor_the_st
     daemon.stderr.take().unwrap().read_to_end(&mut unread).await.unwrap();
     assert!(unread.len() > PIPE - PIPE / 8, "the pipe was not full: {} bytes", unread.len());
 }
+
+#[tokio::test]
+async fn a_standard_error_that_nobody_reads_is_a_warning_and_its_lost_lines_are_counted() {
+    let simulator = Simulator::start(Options { events: 10, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator).with("log.level", "trace").with("api.page_limit", 1);
+    let mut daemon = setup.start();
+    daemon.until("everything arrives", |_| setup.lines() == 10).await;
+    let status = async || setup.tell(&["status", "--json"]).await.json().remove(0);
+    let warns = |status: &Value| status["warnings"].to_string().contains("the log is not read: ");
+    let before = status().await;
+    assert!(!warns(&before) && before["daemon"]["log_lines_lost"] == 0, "{before:#}");
+
+    daemon.stall_log(true).await;
+    let deadline = Instant::now() + LONGEST_WAIT;
+    loop {
+        // Each event causes several lines.
+        simulator.publish(0, 100);
+        let status = status().await;
+        if warns(&status) && status["daemon"]["log_lines_lost"].as_u64() > Some(0) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status:#}");
+    }
+    let text = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
+    assert!(text.contains("\nwarning: the log is not read: ") && text.contains("\nlog: "), "{text}");
+    assert!(text.contains(": ready\n"), "events are not affected: {text}");
+
+    daemon.stall_log(false).await;
+    daemon.until_logged("log lines were lost, because standard error did not accept them in time").await;
+    let after = status().await;
+    assert!(!warns(&after) && after["daemon"]["log_lines_lost"].as_u64() > Some(0), "{after:#}");
+    daemon.stop().await;
+}

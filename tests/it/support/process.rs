@@ -6,6 +6,7 @@ mod clock;
 mod command;
 mod console;
 mod daemon;
+mod limits;
 mod setup;
 #[cfg(target_arch = "x86_64")]
 mod tracer;

@@ -2,6 +2,7 @@
 
 mod collector;
 mod files;
+mod garbled;
 mod prometheus;
 mod receiver;
 mod records;

@@ -58,6 +58,11 @@ fn lines(report: &Report, now: Timestamp) -> Vec<(Style, String)> {
         lines.extend(reasons());
     }
     lines.extend(report.warnings.iter().map(|warning| (PASSING, format!("warning: {}", printable(warning)))));
+    let log_lines_lost = report.daemon.map_or(0, |daemon| daemon.log_lines_lost);
+    if log_lines_lost > 0 {
+        let lost = counted(log_lines_lost, "line");
+        lines.push(plain(format!("log: {lost} lost, because standard error did not accept them")));
+    }
     let early_ack = report.state_early_ack.iter();
     lines.extend(early_ack.map(|why| plain(format!("state: acknowledges early: {}", printable(why)))));
     lines.extend(report.feed.as_ref().map(|feed| plain(feed_line(feed, now))));
@@ -305,7 +310,7 @@ mod tests {
         };
         let reasons = vec![format!("channel settlements-of-the-fund: sink warehouse: {message}")];
         let report = Report {
-            daemon: Some(Process { pid: 1, started: at }),
+            daemon: Some(Process { pid: 1, started: at, log_lines_lost: 12 }),
             reasons,
             channels: vec![channel],
             ..Report::default()
@@ -314,6 +319,7 @@ mod tests {
         let (narrow, full) = (shown(Some(80)), shown(None));
         assert!(narrow.lines().all(|line| line.width() <= 80), "{narrow}");
         assert!(full.contains(&format!("  {message} (12 times, for")) && full.contains("QUARANTINED"), "{full}");
+        assert!(full.contains("log: 12 lines lost"), "{full}");
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
         assert!(words(message).is_subset(&words(narrow.split_once("CHANNEL").unwrap().1)), "{narrow}");
         assert!(narrow.contains("LAG") && !narrow.contains("NEWEST"), "{narrow}");

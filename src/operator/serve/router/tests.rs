@@ -25,6 +25,7 @@ pub(crate) fn sources_of<const N: usize>(state: &std::path::Path, channels: [Con
         handles,
         recent,
         daemon: None,
+        log: None,
         api_keys: Vec::new(),
         discovery: None,
         feed: None,

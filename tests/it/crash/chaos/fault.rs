@@ -1,22 +1,23 @@
 //! The kinds of faults, the part that each kind affects, and the lanes that may be late because of it.
 
 use std::collections::BTreeSet;
-use std::net::TcpStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::target::{Lane, Target, lanes};
-use super::world::{CHANNELS, FILES, HOOKS, TABLES, WAREHOUSES, World};
+use super::world::{BUS, CHANNELS, FILES, HOOKS, ON_SMALL_DISK, TABLES, WAREHOUSES, WITH_TWO_HOSTS, World};
 
 /// How long a lane needs after a fault of the service or of its sink: for the timeout of a request, the next attempt, and the
 /// requests that wait for their turn after a 429.
 const RECOVERS: Duration = Duration::from_secs(30);
 
-/// How long lanes need after a fault of the process. By then, the daemon runs again and has the right key.
+/// How long lanes need after most faults of the process. By then, the daemon runs again and has the right key.
 const STARTS: Duration = Duration::from_secs(10);
 
+/// `ulimit -f` has no kind, because the state could be in the middle of a write when the limit changes: see `shortages.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumIter)]
 pub(super) enum Kind {
     /// The service answers 500 for a channel.
@@ -39,18 +40,32 @@ pub(super) enum Kind {
     HookRefusesAll,
     /// An endpoint answers 429 with `Retry-After`.
     HookLimits,
+    /// An endpoint answers with something other than HTTP.
+    HookBabbles,
     /// Another program keeps a SQLite database locked.
     TableLocked,
     /// A trigger of a SQLite table refuses every second event of a channel.
     TableRefuses,
     /// Another session keeps a PostgreSQL table locked.
     WarehouseLocked,
+    /// A trigger of a PostgreSQL table refuses every second event of a channel.
+    WarehouseRefuses,
+    /// A trigger of a PostgreSQL table sleeps before each row: many rows exceed the time limit of a statement.
+    WarehouseSlow,
+    /// The first of two hosts of a PostgreSQL server accepts connections and does not answer.
+    FirstHostSilent,
     /// The PostgreSQL server is killed, and later started again.
     ServerStops,
+    /// The NATS server is killed, and later started again.
+    BusStops,
+    /// A limit of the JetStream stream refuses messages.
+    BusRefuses,
     /// The directory of a file is moved away, and later moved back.
     FileUnwritable,
     /// A file is replaced with an older copy.
     FileRestored,
+    /// The disk of a file is full.
+    DiskFull,
     /// The daemon is killed, and later started again.
     Kill,
     /// The API key is rotated.
@@ -59,6 +74,8 @@ pub(super) enum Kind {
     KeyWrong,
     /// The file with the API key is a pipe.
     KeyIsPipe,
+    /// The daemon has no free descriptor.
+    NoDescriptors,
     /// Many clients of the admin listener never finish their request.
     IdleClients,
     /// Standard error is not read.
@@ -89,9 +106,7 @@ pub(super) enum Held {
     Lost(BTreeSet<(String, i64)>),
     Table(rusqlite::Connection),
     Session(tokio_postgres::Client),
-    Clients {
-        _open: Vec<TcpStream>,
-    },
+    File(PathBuf),
 }
 
 impl Kind {
@@ -106,17 +121,30 @@ impl Kind {
             | Self::ServiceHangs
             | Self::Forgery
             | Self::LateProofs => Target::Channel(channel),
-            Self::HookHangs | Self::HookRefusesAll | Self::HookLimits => Target::Sink(one(&HOOKS)),
+            Self::HookHangs | Self::HookRefusesAll | Self::HookLimits | Self::HookBabbles => Target::Sink(one(&HOOKS)),
             Self::HookRefusesOne => lane_of(channel, &HOOKS),
             Self::TableLocked => Target::Sink(one(&TABLES)),
             Self::TableRefuses => lane_of(channel, &TABLES),
-            Self::WarehouseLocked => Target::Sink(one(&WAREHOUSES)),
+            Self::WarehouseLocked | Self::WarehouseSlow => Target::Sink(one(&WAREHOUSES)),
+            Self::WarehouseRefuses => lane_of(channel, &WAREHOUSES),
+            Self::FirstHostSilent => Target::Sink(WITH_TWO_HOSTS),
             Self::ServerStops => Target::Server,
+            Self::BusStops | Self::BusRefuses => Target::Sink(BUS),
             Self::FileUnwritable | Self::FileRestored => Target::Sink(one(&FILES)),
-            Self::Kill | Self::KeyRotated | Self::KeyWrong | Self::KeyIsPipe | Self::IdleClients | Self::LogStalls => {
-                Target::Process
-            }
+            Self::DiskFull => Target::Sink(ON_SMALL_DISK),
+            Self::Kill
+            | Self::KeyRotated
+            | Self::KeyWrong
+            | Self::KeyIsPipe
+            | Self::NoDescriptors
+            | Self::IdleClients
+            | Self::LogStalls => Target::Process,
         }
+    }
+
+    /// Whether a fault of this kind can delay every lane.
+    pub(super) fn delays_everything(self) -> bool {
+        matches!(self, Self::ServiceLimits | Self::Kill | Self::KeyWrong | Self::NoDescriptors)
     }
 
     /// Whether a fault of this kind can delay the events of its lanes.
@@ -156,12 +184,13 @@ impl Fault {
     /// the requests of an API key, so after a 429 all channels send fewer requests.
     pub(super) fn recovers(&self, lane: Lane) -> Option<Duration> {
         let is_limited = self.kind == Kind::ServiceLimits;
-        let after = if is_limited || self.target != Target::Process { RECOVERS } else { STARTS };
+        let is_short = self.target == Target::Process && self.kind != Kind::NoDescriptors;
+        let after = if is_short { STARTS } else { RECOVERS };
         Some(after).filter(|_| self.kind.delays() && (self.target.covers(lane) || is_limited))
     }
 
-    /// Whether nothing is delivered while the fault is active.
-    pub(super) fn stops_everything(&self) -> bool {
-        matches!(self.kind, Kind::Kill | Kind::KeyWrong)
+    /// Whether other faults may have no effect while this one is active.
+    pub(super) fn hides_others(&self) -> bool {
+        matches!(self.kind, Kind::Kill | Kind::KeyWrong | Kind::NoDescriptors)
     }
 }

@@ -6,8 +6,12 @@ use serde_json::Value;
 
 use super::VISIBLE;
 use super::fault::{Fault, Held, Kind};
+use super::plant::process::use_up_descriptors;
 use super::target::{Target, lanes};
 use super::world::{CHANNELS, GIVE_UP, World, channel, lane};
+
+/// An event that has waited for this number of seconds is visible. Without a fault, an event waits for less than a second.
+const WAITS: u64 = 5;
 
 impl Fault {
     pub(super) async fn is_visible(&self, status: &Value, world: &mut World) -> bool {
@@ -22,6 +26,13 @@ impl Fault {
                 is_refilled || self.lanes(status).any(|lane| lane["refill"].is_object())
             }
             _ if self.lanes(status).any(|lane| lane["state"] == "retrying" || lane["state"] == "blocked") => true,
+            // After a timeout, the next statement has more time. A new connection tries the second host without an error. In both
+            // cases the events only wait.
+            _ if matches!(self.kind, Kind::WarehouseSlow | Kind::FirstHostSilent)
+                && self.lanes(status).any(|lane| lane["oldest_undelivered_seconds"].as_u64() >= Some(WAITS)) =>
+            {
+                true
+            }
             // Between two requests for the status, the event can become a dead letter.
             (Target::Lane(it, sink), Held::Offsets(refused)) if GIVE_UP.contains(&sink) => {
                 let dead = world.dead_letters().await;
@@ -55,10 +66,25 @@ async fn is_process_in_trouble(kind: Kind, status: &Value, world: &mut World) ->
         Kind::KeyIsPipe => {
             status["rejected_config"]["error"].as_str().is_some_and(|error| error.contains("is not a regular file"))
         }
-        // An operator need not see these as long as they disturb nothing.
-        Kind::IdleClients | Kind::LogStalls => world.admin().await.get("/livez").await.text == "ok\n",
+        Kind::NoDescriptors => {
+            // If the shortage has ended, it was the reason why the status was not answered.
+            let is_named = has_warning(status, "no file or connection can be opened") || !world.has_shortage;
+            if !is_named {
+                // The daemon has closed a connection in the meantime, so a descriptor is free.
+                use_up_descriptors(world).await;
+            }
+            is_named
+        }
+        Kind::LogStalls => has_warning(status, "the log is not read"),
+        // The status does not show these clients, because nothing waits for them: the listener answers others meanwhile.
+        Kind::IdleClients => world.admin().await.get("/livez").await.text == "ok\n",
         _ => status["daemon"].is_object(),
     }
+}
+
+fn has_warning(status: &Value, words: &str) -> bool {
+    let warnings = status["warnings"].as_array();
+    warnings.into_iter().flatten().any(|warning| warning.as_str().unwrap().contains(words))
 }
 
 impl World {

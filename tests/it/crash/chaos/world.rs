@@ -1,25 +1,27 @@
 //! The daemon, the service that it reads, and the sinks that it delivers to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::StdRng;
-use serde_json::Value;
+use rustix::process::Resource;
+use serde_json::{Value, json};
 use simulator::{EventSpec, Kind, LateProofs, Options, Simulator};
 
+use super::plant::rules;
 use super::target::{Lane, lanes};
-use crate::support::{Admin, Daemon, Database, LONGEST_WAIT, Receiver, Setup, place};
+use crate::support::{Admin, Daemon, Database, LONGEST_WAIT, Mount, Nats, Receiver, Relay, Setup, place};
+
+mod sinks;
+
+pub(super) use sinks::{
+    BUS, FILES, GIVE_UP, HOOKS, ON_SMALL_DISK, TABLES, WAREHOUSES, WITH_TWO_HOSTS, has_sink, number, sinks,
+};
 
 pub(super) const CHANNELS: usize = 12;
-pub(super) const FILES: [&str; 2] = ["file-0", "file-1"];
-pub(super) const TABLES: [&str; 2] = ["table-0", "table-1"];
-pub(super) const HOOKS: [&str; 3] = ["hook-0", "hook-1", "hook-2"];
-pub(super) const WAREHOUSES: [&str; 2] = ["warehouse-0", "warehouse-1"];
-
-/// The sinks that turn an event into a dead letter.
-pub(super) const GIVE_UP: [&str; 2] = ["table-1", "hook-1"];
 
 /// Events with a proof, and a notice.
 const KINDS: [Kind; 4] = [Kind::WatcherEvent, Kind::OperationConfirmed, Kind::QueryCompleted, Kind::WatcherStatus];
@@ -33,14 +35,35 @@ const NEVER: Duration = Duration::from_secs(1_000_000);
 /// The longest time for `channeld status`, whatever else happens.
 const ANSWERED: Duration = Duration::from_secs(15);
 
+/// The size of the small file system, for each second of the run, and at least. A file gets some 20 kB per second.
+const DISK_PER_SECOND: u64 = 64 << 10;
+const LEAST_DISK: u64 = 16 << 20;
+
 pub(super) struct World {
     pub(super) simulator: Simulator,
+    /// The small file system. It is in the directory of the setup, so it is unmounted first.
+    _disk: Mount,
     pub(super) setup: Setup,
     pub(super) database: Database,
     pub(super) daemon: Option<Daemon>,
+    /// The lowest limit with which the reserve of this daemon is usable.
+    pub(super) least_descriptors: u64,
+    /// Whether the daemon may have no free descriptor.
+    pub(super) has_shortage: bool,
     pub(super) hooks: Vec<Hook>,
+    /// Clients of the admin listener that never finish.
+    pub(super) clients: Vec<TcpStream>,
+    pub(super) nats: Nats,
+    /// The relays that are the hosts of one of the databases.
+    pub(super) hosts: [Relay; 2],
     /// The events whose proof arrived late: channel and offset.
     pub(super) late: BTreeSet<(usize, i64)>,
+    /// The events that an endpoint refused, and the lanes whose table refused events with an even offset.
+    pub(super) refused: BTreeSet<(Lane, i64)>,
+    pub(super) refuses_even: BTreeSet<Lane>,
+    /// How often a fault concerned a whole sink, and how often the daemon was killed.
+    pub(super) outages: BTreeMap<&'static str, usize>,
+    pub(super) kills: usize,
     /// The current API key.
     key: String,
     began: Instant,
@@ -53,19 +76,16 @@ pub(super) struct Hook {
     pub(super) received: Vec<(String, i64)>,
 }
 
-pub(super) fn sinks() -> impl Iterator<Item = &'static str> {
-    FILES.into_iter().chain(TABLES).chain(HOOKS).chain(WAREHOUSES)
+fn small_disk(setup: &Setup) -> PathBuf {
+    setup.path("small")
 }
 
-/// Whether a channel delivers to a sink. Each channel has one sink of each kind, and each kind is distributed differently.
-pub(super) fn has_sink(channel: usize, sink: &str) -> bool {
-    let chosen = [FILES[channel % 2], TABLES[channel / 2 % 2], HOOKS[channel % 3], WAREHOUSES[channel / 3 % 2]];
-    chosen.contains(&sink)
+fn directory(setup: &Setup, sink: &str) -> PathBuf {
+    if sink == ON_SMALL_DISK { small_disk(setup).join(sink) } else { setup.path(sink) }
 }
 
-/// The number of a sink among the sinks of its kind.
-pub(super) fn number(sink: &str) -> usize {
-    sink.rsplit('-').next().unwrap().parse().unwrap()
+fn file(setup: &Setup, sink: &str) -> PathBuf {
+    directory(setup, sink).join("events.jsonl")
 }
 
 /// A channel in the status.
@@ -81,8 +101,9 @@ pub(super) fn lane(status: &Value, (of, sink): Lane) -> &Value {
 }
 
 impl World {
-    /// Starts the daemon, and waits until the backlog is delivered.
-    pub(super) async fn new(database: Database) -> Self {
+    /// Starts the daemon, and waits until the backlog is delivered. Returns `None` if no file system can be mounted: the test
+    /// is skipped.
+    pub(super) async fn new(database: Database, nats: Nats, length: Duration) -> Option<Self> {
         let late_proofs = Some(LateProofs { share: 0.0, delay: NEVER });
         let options = Options { channels: CHANNELS, events: BACKLOG, late_proofs, ..Options::default() };
         let simulator = Simulator::start(options).await.unwrap();
@@ -90,26 +111,56 @@ impl World {
         for _ in HOOKS {
             hooks.push(Hook { receiver: Receiver::start().await, received: Vec::new() });
         }
+        // A stream that is full must refuse new events, not delete old ones.
+        nats.make(json!({"discard": "new"})).await;
+        let hosts = [Relay::before(database.server.socket()).await, Relay::before(database.server.socket()).await];
         let key = simulator.announcement().api_key.clone();
-        let setup = configured(&simulator, &hooks, &database);
+        let receivers = sinks::Receivers { hooks: &hooks, database: &database, hosts: &hosts, nats: &nats };
+        let setup = sinks::configured(&simulator, &receivers);
+        let size = LEAST_DISK.max(length.as_secs() * DISK_PER_SECOND);
+        let disk = Mount::new(small_disk(&setup), &size.to_string())?;
+        for sink in FILES {
+            std::fs::create_dir(directory(&setup, sink)).unwrap();
+        }
         let began = Instant::now();
-        let mut world = Self { simulator, setup, database, daemon: None, hooks, late: BTreeSet::new(), key, began };
+        let mut world = Self {
+            simulator,
+            _disk: disk,
+            setup,
+            database,
+            daemon: None,
+            least_descriptors: 0,
+            has_shortage: false,
+            hooks,
+            clients: Vec::new(),
+            nats,
+            hosts,
+            late: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            refuses_even: BTreeSet::new(),
+            outages: BTreeMap::new(),
+            kills: 0,
+            key,
+            began,
+        };
         world.give_key(&world.key.clone());
         world.start().await;
         loop {
             let status = world.status().await;
             if world.undelivered(&status) == 0 {
-                return world;
+                break;
             }
             assert!(began.elapsed() < LONGEST_WAIT, "the backlog is not delivered: {status:#}\n{}", world.log());
         }
+        rules::prepare(&world.database).await;
+        Some(world)
     }
 
     /// Starts the daemon, and waits until it reads.
     pub(super) async fn start(&mut self) {
         let mut daemon = self.setup.start();
         daemon.until_logged("channel started").await;
-        self.daemon = Some(daemon);
+        (self.daemon, self.least_descriptors) = (Some(daemon), 0);
     }
 
     pub(super) fn daemon(&self) -> &Daemon {
@@ -122,7 +173,17 @@ impl World {
 
     /// The path of a file sink.
     pub(super) fn file(&self, sink: &str) -> PathBuf {
-        self.setup.path(sink).join("events.jsonl")
+        file(&self.setup, sink)
+    }
+
+    /// The directory of a file sink.
+    pub(super) fn directory(&self, sink: &str) -> PathBuf {
+        directory(&self.setup, sink)
+    }
+
+    /// The root of the small file system.
+    pub(super) fn small_disk(&self) -> PathBuf {
+        small_disk(&self.setup)
     }
 
     /// The path of a SQLite sink.
@@ -199,12 +260,27 @@ impl World {
             let delivered = posts.iter().flat_map(crate::support::Post::delivered);
             hook.received.extend(delivered.map(|record| (record.channel, record.offset)));
         }
-        let told = tokio::time::timeout(ANSWERED, self.setup.tell(&["status", "--json"])).await;
+        let ask = async |setup: &Setup| tokio::time::timeout(ANSWERED, setup.tell(&["status", "--json"])).await;
+        let mut told = ask(&self.setup).await;
+        if told.is_err() && self.has_shortage {
+            // The daemon keeps one descriptor for the control socket. When it uses this descriptor, another part of the process
+            // can take it first, and may keep it as long as the shortage lasts.
+            println!("{:.1?} the status is not answered without a free descriptor", self.age());
+            self.free_descriptors();
+            told = ask(&self.setup).await;
+        }
         let told = told.unwrap_or_else(|_| panic!("`channeld status` did not answer\n{}", self.log()));
         if let Some(daemon) = &mut self.daemon {
             assert!(!daemon.has_ended(), "the daemon ended\n{}", daemon.log().tail());
         }
         told.json().remove(0)
+    }
+
+    /// Ends the shortage of descriptors.
+    pub(super) fn free_descriptors(&mut self) {
+        self.clients.clear();
+        self.daemon().limit(Resource::Nofile, None);
+        self.has_shortage = false;
     }
 
     /// The number of lanes that have not processed the last event, pending events and late deliveries.
@@ -222,45 +298,4 @@ impl World {
     pub(super) fn log(&self) -> String {
         self.daemon.as_ref().map_or_else(|| "the daemon was killed".to_owned(), |daemon| daemon.log().tail())
     }
-}
-
-/// The waits are short, so that faults are noticed soon and lanes recover soon.
-fn configured(simulator: &Simulator, hooks: &[Hook], database: &Database) -> Setup {
-    let mut setup = Setup::reading(simulator).with_admin();
-    setup.remove("api.api_key");
-    setup.set("api.api_key_file", setup.path("api-key").display().to_string());
-    let waits = [("idle_wait", "500ms"), ("retry_wait", "200ms"), ("retry_wait_max", "1s"), ("request_timeout", "4s")];
-    for (key, value) in waits {
-        setup.set(&format!("api.{key}"), value);
-    }
-    for sink in FILES {
-        setup.set(&format!("sinks.{sink}.type"), "file");
-        let directory = setup.path(sink);
-        std::fs::create_dir(&directory).unwrap();
-        setup.set(&format!("sinks.{sink}.path"), directory.join("events.jsonl").display().to_string());
-    }
-    for sink in TABLES {
-        setup.set(&format!("sinks.{sink}.type"), "sqlite");
-        setup.set(&format!("sinks.{sink}.path"), setup.path(&format!("{sink}.db")).display().to_string());
-    }
-    for (sink, hook) in HOOKS.into_iter().zip(hooks) {
-        setup.define_webhook(sink, &hook.receiver);
-        for (key, value) in [("retry_wait", "200ms"), ("retry_wait_max", "1s"), ("timeout", "3s")] {
-            setup.set(&format!("sinks.{sink}.{key}"), value);
-        }
-    }
-    setup.set("sinks.hook-2.batch_events", 10);
-    for sink in WAREHOUSES {
-        setup.set(&format!("sinks.{sink}.type"), "postgres");
-        setup.set(&format!("sinks.{sink}.url"), database.url());
-        setup.set(&format!("sinks.{sink}.table"), format!("events_{}", number(sink)));
-    }
-    for sink in GIVE_UP {
-        setup.set(&format!("sinks.{sink}.give_up_after"), "2s");
-    }
-    for channel in 0..CHANNELS {
-        let its: Vec<_> = sinks().filter(|sink| has_sink(channel, sink)).collect();
-        setup.set(&format!("channels.c{channel}.sinks"), its);
-    }
-    setup
 }

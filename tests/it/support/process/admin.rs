@@ -1,6 +1,7 @@
 //! Requests to the admin listener, as probes and people send them.
 
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use reqwest::{Method, StatusCode};
@@ -44,6 +45,16 @@ impl Admin {
         let address = daemon.log().lines(listens)[0]["address"].as_str().unwrap().parse().unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self { address, http: reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap() }
+    }
+
+    /// Connects this number of clients, which never finish their request.
+    pub(crate) fn idle_clients(&self, number: usize) -> Vec<TcpStream> {
+        let client = |_| {
+            let mut client = TcpStream::connect(self.address).unwrap();
+            client.write_all(b"GET /livez HT").unwrap();
+            client
+        };
+        (0..number).map(client).collect()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answered {

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use nix::fcntl::{FcntlArg, fcntl};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
@@ -19,11 +21,17 @@ use crate::support::{LONGEST_WAIT, LOOK_AGAIN};
 /// The number of log lines that are shown if a test fails.
 const SHOWN_LINES: usize = 40;
 
+/// The capacity of the pipe of standard error, and its capacity while nothing reads it: the smallest that the system allows.
+const PIPE: i32 = 64 * 1024;
+const UNREAD_PIPE: i32 = 4 * 1024;
+
 /// A running `channeld`. It is killed when it is dropped.
 pub(crate) struct Daemon {
     child: Child,
     errors: Arc<Mutex<Vec<u8>>>,
     reading: JoinHandle<()>,
+    /// The end of standard error that is read.
+    pipe: OwnedFd,
     /// Whether reading standard error is stopped.
     log_stalls: watch::Sender<bool>,
     secrets: Vec<String>,
@@ -113,8 +121,10 @@ impl Daemon {
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let errors = Arc::default();
         let (log_stalls, stalls) = watch::channel(false);
-        let reading = tokio::spawn(collect(child.stderr.take().unwrap(), Arc::clone(&errors), stalls));
-        Self { child, errors, reading, log_stalls, secrets: secrets.to_vec() }
+        let stderr = child.stderr.take().unwrap();
+        let pipe = stderr.as_fd().try_clone_to_owned().unwrap();
+        let reading = tokio::spawn(collect(stderr, Arc::clone(&errors), stalls));
+        Self { child, errors, reading, pipe, log_stalls, secrets: secrets.to_vec() }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -133,8 +143,13 @@ impl Daemon {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Stops or continues reading standard error.
-    pub(crate) fn stall_log(&self, stalls: bool) {
+    /// Stops or continues reading standard error. While it is not read, its pipe holds only a few lines.
+    pub(crate) async fn stall_log(&self, stalls: bool) {
+        let capacity = if stalls { UNREAD_PIPE } else { PIPE };
+        // A pipe cannot become smaller than its content, which is still read.
+        while fcntl(&self.pipe, FcntlArg::F_SETPIPE_SZ(capacity)).is_err() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
         self.log_stalls.send_replace(stalls);
     }
 

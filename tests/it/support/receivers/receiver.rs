@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::rustls::ServerConfig;
 
+use super::garbled::{Garbage, GarbledListener};
 use crate::support::{Authority, Delivered, TlsListener};
 
 /// The answer to a request.
@@ -66,6 +67,7 @@ type Refused = Box<dyn Fn(&str) -> bool + Send>;
 pub(crate) struct Receiver {
     url: String,
     book: Arc<Mutex<Book>>,
+    garbage: Garbage,
     _serving: JoinSet<()>,
 }
 
@@ -94,9 +96,10 @@ struct Tokens {
 
 impl Receiver {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/hook", listener.local_addr().unwrap());
-        Self::serve(listener, url)
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", tcp.local_addr().unwrap());
+        let garbage = Garbage::default();
+        Self { garbage: garbage.clone(), ..Self::serve(GarbledListener { tcp, garbage }, url) }
     }
 
     /// An endpoint with a certificate of this authority. It accepts only clients with a certificate of this authority.
@@ -126,7 +129,7 @@ impl Receiver {
         let routes = routes.route("/token", post(grant)).with_state(Arc::clone(&book));
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        Self { url, book, _serving: serving }
+        Self { url, book, garbage: Garbage::default(), _serving: serving }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -176,6 +179,11 @@ impl Receiver {
     /// Gives this reply to every request from now on. `None` means 204.
     pub(crate) fn always(&self, reply: Option<Reply>) {
         self.lock().always = reply;
+    }
+
+    /// Sends this text instead of each answer, without TLS. `None` ends this. The requests are recorded.
+    pub(crate) fn garble(&self, garbage: Option<&'static str>) {
+        *self.garbage.lock().unwrap_or_else(PoisonError::into_inner) = garbage;
     }
 
     /// The number of requests, including refused requests.

@@ -79,7 +79,7 @@ fn report() -> Report {
 fn report_of(channels: Vec<ChannelStatus>) -> Report {
     let mut report = Report {
         version: "0.1.0 (abcdef0 2026-11-23)".to_owned(),
-        daemon: Some(Process { pid: 123, started: ago(10_000) }),
+        daemon: Some(Process { pid: 123, started: ago(10_000), log_lines_lost: 0 }),
         ready: false,
         reasons: Vec::new(),
         not_ready: Vec::new(),
