@@ -114,8 +114,10 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
 }
 
 fn confirmation(entry: &FeedConsumer, cursor: i64) -> Confirmation {
+    let title = format!("Set the cursor to {cursor}");
     Confirmation {
-        title: "Set the cursor".to_owned(),
+        button: title.clone(),
+        title,
         effects: effects(entry, cursor),
         action: format!("/do/{NAME}"),
         members: vec![
