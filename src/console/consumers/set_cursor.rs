@@ -97,7 +97,7 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
                 input type="hidden" name="channel" value=(entry.channel);
                 label.other {
                     span { "New cursor, from " (range.start()) " to " (range.end()) }
-                    input type="text" name="cursor" inputmode="numeric" autocomplete="off" required value=[typed]
+                    input type="text" name="cursor" inputmode="numeric" autocomplete="off" required autofocus value=[typed]
                         aria-invalid=[why.map(|_| "true")] aria-describedby=[why.map(|_| "wrong")];
                 }
                 div.actions {
