@@ -240,7 +240,7 @@ fn paused(pause: Option<Pause>) -> Markup {
 /// The problem of a sink, without its remedy. The page shows the remedy with the reasons not to be ready.
 fn trouble_of_sink(problem: &Problem) -> Markup {
     let message = if problem.needs_attention { split_remedy(&problem.message).0 } else { &problem.message };
-    trouble(&Problem { message: message.to_owned(), ..problem.clone() })
+    trouble(&Problem { message: message.trim_end_matches('.').to_owned(), ..problem.clone() })
 }
 
 fn trouble(problem: &Problem) -> Markup {

@@ -250,7 +250,8 @@ pub(super) fn trouble(lane: &LaneStatus, now: Timestamp) -> String {
     match (&lane.error, &lane.reading) {
         // The remedy is among the reasons not to be ready.
         (Some(error), _) if error.needs_attention => {
-            problem(&Problem { message: split_remedy(&error.message).0.to_owned(), ..error.clone() }, now)
+            let message = split_remedy(&error.message).0.trim_end_matches('.').to_owned();
+            problem(&Problem { message, ..error.clone() }, now)
         }
         (Some(error), _) => problem(error, now),
         (None, Some(reading)) => activity(reading, now).1,
