@@ -13,6 +13,8 @@ use maud::{Markup, html};
 use super::access::Notice;
 use super::access::guard::READ_ONLY;
 use super::page::PageRequest;
+use super::text::text;
+use record::printable;
 
 mod operator_request;
 
@@ -20,8 +22,10 @@ use operator_request::OperatorRequest;
 
 /// The description of a change, with the form that makes it.
 pub(super) struct Confirmation {
-    /// The name of the change, for the heading and the button.
+    /// The name of the change, for the heading.
     pub(super) title: String,
+    /// The text of the button.
+    pub(super) button: String,
     /// The effect of the change. Each element is a paragraph.
     pub(super) effects: Vec<Markup>,
     /// The address to which the form is sent.
@@ -38,24 +42,24 @@ pub(super) struct Confirmation {
 
 impl Confirmation {
     pub(super) async fn page(&self, request: &PageRequest) -> Response {
-        let Self { title, effects, action, members, fields, is_final, back } = self;
+        let Self { title, button, effects, action, members, fields, is_final, back } = self;
         let content = html! {
             div.confirm {
-                h1 { (title) "?" }
+                h1 { (text(title)) "?" }
                 @for said in effects { p { (said) } }
                 form method="post" action=(action) {
                     (request.form_token())
                     @for (name, value) in members { input type="hidden" name=(name) value=(value); }
                     (fields)
                     div.actions {
-                        button.primary.danger[*is_final] type="submit" { (title) }
+                        button.primary.danger[*is_final] type="submit" { (text(button)) }
                         a.button href=(back) { "Cancel" }
                     }
                 }
                 p.note { "The daemon logs the change with the name of the user who runs this console." }
             }
         };
-        request.page(title, "", &content).await
+        request.page(&printable(title), "", &content).await
     }
 }
 
@@ -74,8 +78,10 @@ pub(super) async fn confirm(request: PageRequest, Path(what): Path<String>) -> R
     if request.visitor.read_only {
         return request.problem(StatusCode::FORBIDDEN, READ_ONLY).await;
     }
+    let title = change.title(change.count(&request.state.daemon).await);
     let confirmation = Confirmation {
-        title: change.title(change.count(&request.state.daemon).await),
+        button: change.verb().map_or_else(|| title.clone(), str::to_owned),
+        title,
         effects: change.effects(),
         action: format!("/do/{what}"),
         members: change.members(),

@@ -7,14 +7,15 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::page::{PageRequest, advice, ago, events, form, signer, table, time};
+use super::page::{PageRequest, THREE_LINES, advice_with, ago, events, form, signer, table, time};
 use super::palette::{channel_anchor, sink_anchor};
 use super::state::State;
-use super::text::{or_dash, text, whole};
+use super::text::{or_dash, text, whole, with_commands};
 use channel::{Activity, ChannelStatus, Level, Problem, Sample, counted, grouped, span};
 use ledger::Pause;
 use operator::SignerNames;
 use operator::api::GetCluster;
+use operator::runbook::split_remedy;
 use operator::{ChannelOwner, Cluster, InstanceStatus, Report};
 use proof::event::Offset;
 use proof::verify::Address;
@@ -83,7 +84,8 @@ fn head(report: &Report, read_only: bool) -> Markup {
         @if !report.not_ready.is_empty() {
             ul.reasons {
                 @for reason in &report.not_ready {
-                    li { p { strong { (whole(&reason.to_string())) } } (advice(reason.kind.into(), &reason.detail)) }
+                    @let (problem, remedy) = reason.with_remedy(THREE_LINES);
+                    li { p { strong { (with_commands(&problem)) } } @if let Some(remedy) = remedy { (advice_with(reason.kind.into(), &remedy)) } }
                 }
             }
         }
@@ -172,7 +174,7 @@ pub(crate) fn channel(
             html! { (lane.lag_events.map_or_else(|| "–".to_owned(), grouped)) },
             html! { (oldest(lane.oldest_undelivered_seconds)) },
             html! { (lane.late_deliveries) },
-            html! { (paused(lane.paused)) @if let Some(problem) = &lane.error { (trouble(problem)) } },
+            html! { (paused(lane.paused)) @if let Some(problem) = &lane.error { (trouble_of_sink(problem)) } },
             pause(name, Some(&lane.sink), lane.paused),
         ]
     });
@@ -238,9 +240,15 @@ fn paused(pause: Option<Pause>) -> Markup {
     }
 }
 
+/// The problem of a sink, without its remedy. The page shows the remedy with the reasons not to be ready.
+fn trouble_of_sink(problem: &Problem) -> Markup {
+    let message = if problem.needs_attention { split_remedy(&problem.message).0 } else { &problem.message };
+    trouble(&Problem { message: message.trim_end_matches('.').to_owned(), ..problem.clone() })
+}
+
 fn trouble(problem: &Problem) -> Markup {
     html! {
-        p.trouble { (whole(&problem.message)) " " span.sub { "(" (counted(problem.times.into(), "time")) ", since " (time(Some(problem.since))) ")" } }
+        p.trouble { (with_commands(&problem.message)) " " span.sub { "(" (counted(problem.times.into(), "time")) ", since " (time(Some(problem.since))) ")" } }
     }
 }
 

@@ -12,7 +12,7 @@ use strum::{EnumString, IntoStaticStr};
 
 use super::access::Visitor;
 use super::state::State;
-use super::text::{sentence, whole};
+use super::text::{sentence, whole, with_commands};
 use operator::runbook;
 
 mod values;
@@ -242,15 +242,24 @@ pub(super) fn form(members: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish()
 }
 
+/// The longest remedy that the runbook provides: three lines.
+pub(super) const THREE_LINES: usize = 280;
+
 /// The advice about a problem: the remedy for this message in at most three lines, and the complete text of the runbook in
 /// a collapsed block. `reason` is the name of the problem, and `message` its text.
 pub(super) fn advice(reason: &str, message: &str) -> Markup {
-    const THREE_LINES: usize = 280;
+    let topics = runbook::topics();
+    let remedy = runbook::by_name(&topics, reason).map(|(topic, _)| topic.remedy(message, THREE_LINES));
+    remedy.map_or_else(|| html! {}, |remedy| advice_with(reason, &remedy))
+}
+
+/// Like [`advice`], for a known remedy.
+pub(super) fn advice_with(reason: &str, remedy: &str) -> Markup {
     let topics = runbook::topics();
     let Some((topic, name)) = runbook::by_name(&topics, reason) else { return html! {} };
     html! {
         div.advice {
-            p { strong { "What to do: " } (sentence(&topic.remedy(message, THREE_LINES))) }
+            p { strong { "What to do: " } (with_commands(&sentence(remedy))) }
             details {
                 summary { "More" span.hidden { " about " (name) } }
                 pre.runbook tabindex="0" { (topic.text(WIDTH)) }

@@ -67,10 +67,15 @@ impl Query {
 
     /// Whether an event passes the filter. `texts` are searched for the words.
     fn accepts(&self, channel: &str, reason: &str, sink: &str, texts: [&str; 3]) -> bool {
-        let is = |part: &str, value: &str| part.is_empty() || part == value;
         let words = self.words.to_lowercase();
         let has_words = words.is_empty() || texts.iter().any(|text| text.to_lowercase().contains(&words));
-        is(&self.channel, channel) && is(&self.reason, reason) && is(&self.sink, sink) && has_words
+        self.accepts_group(channel, reason, sink) && has_words
+    }
+
+    /// Whether a group can have events that pass the filter.
+    fn accepts_group(&self, channel: &str, reason: &str, sink: &str) -> bool {
+        let is = |part: &str, value: &str| part.is_empty() || part == value;
+        is(&self.channel, channel) && is(&self.reason, reason) && is(&self.sink, sink)
     }
 
     /// Selects the accepted rows of this page, and returns them with the number of all accepted rows.
@@ -122,9 +127,10 @@ fn tabs(is_dead: bool, [quarantined, dead]: [usize; 2]) -> Markup {
 fn filter(query: &Query) -> Markup {
     let parts = [("Reason", &query.reason), ("Channel", &query.channel), ("Sink", &query.sink), ("Text", &query.words)];
     html! {
-        form.filters role="search" method="get" action="/held" {
+        // The list can be below a long table of groups.
+        form.filters role="search" method="get" action="/held#events" {
             div.line {
-                (search_field("Filter the list", &query.words, "Offset, event id, or a part of the details", None))
+                (search_field("Filter the list", &query.words, "Offset, event id or detail", None))
                 @for (name, value) in [("list", if query.dead == Some(true) { "dead" } else { "" }), ("reason", &*query.reason), ("channel", &*query.channel), ("sink", &*query.sink)] {
                     @if !value.is_empty() { input type="hidden" name=(name) value=(value); }
                 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 mod remedy;
 mod text;
 
+pub use remedy::split_remedy;
 pub use text::{cut, filled};
 
 const RUNBOOK: &str = include_str!("../../deploy/RUNBOOK.md");
@@ -182,7 +183,11 @@ impl Topic {
 
     /// The runbook's text, followed by the commands that explain the related topics.
     pub fn text(&self, width: usize) -> String {
-        let cells: Vec<_> = self.cells.iter().map(|cell| text::wrapped(cell, "", "  ", width)).collect();
+        // The text of the section follows, so a cell that is only a link to it says nothing.
+        let is_link =
+            |cell: &&String| self.body.is_some() && text::is_link(cell.split_once(": ").map_or("", |cell| cell.1));
+        let cells = self.cells.iter().filter(|cell| !is_link(cell));
+        let cells: Vec<_> = cells.map(|cell| text::wrapped(cell, "", "  ", width)).collect();
         let cells = (!cells.is_empty()).then(|| cells.join("\n"));
         let body = self.body.map(|body| text::filled(body, width));
         let text = cells.into_iter().chain(body).collect::<Vec<_>>().join("\n\n");
@@ -200,16 +205,18 @@ impl Topic {
     }
 }
 
-/// Finds a topic by a name, ignoring case. If no name matches, finds it by a message that a table quotes, because people
-/// paste lines of a log.
+/// Finds a topic by a name, ignoring case. If no name matches, finds it by a message that a table or an item of a list quotes,
+/// because people paste lines of a log or of `status`.
 pub fn find<'t>(topics: &'t [Topic], asked: &str) -> Option<(&'t Topic, &'t str)> {
     let asked = asked.trim().trim_matches('`');
-    by_name(topics, asked).or_else(|| {
-        let asked = asked.to_lowercase();
-        let quotes = topics.iter().flat_map(|topic| topic.quotes.iter().map(move |quote| (topic, quote.as_str())));
-        let literal = |quote: &str| quote.chars().filter(|c| *c != ANY).count();
-        quotes.filter(|(_, quote)| is_of(quote, &asked)).max_by_key(|(_, quote)| literal(quote))
-    })
+    by_name(topics, asked)
+        .or_else(|| {
+            let asked = asked.to_lowercase();
+            let quotes = topics.iter().flat_map(|topic| topic.quotes.iter().map(move |quote| (topic, quote.as_str())));
+            let literal = |quote: &str| quote.chars().filter(|c| *c != ANY).count();
+            quotes.filter(|(_, quote)| is_of(quote, &asked)).max_by_key(|(_, quote)| literal(quote))
+        })
+        .or_else(|| remedy::by_item(topics, asked))
 }
 
 /// Finds a topic by a name, ignoring case.

@@ -10,6 +10,7 @@ mod changes;
 mod consumers;
 mod daemon;
 mod events;
+mod layout;
 mod million;
 mod palette;
 mod postgres;

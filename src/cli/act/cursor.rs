@@ -1,11 +1,15 @@
 //! `channeld cursor`: shows and sets the cursor of each sink.
 
+use std::iter;
+
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use crate::cli::arguments::Printed;
 use crate::cli::context::{CommandError, Context, Exit, client, configured};
 use crate::cli::first_event::{self, Search};
+use crate::cli::terminal::{Cell, Table, for_stdout, width_of_stdout};
+use crate::cli::verdict_line::printable;
 use channel::{FirstEvent, OffsetOrTime, counted};
 use ledger::Cursor;
 use net::time::Time;
@@ -68,7 +72,15 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
     let operator = cx.operator()?;
     match command {
         Command::Show(Printed { request, json }) => {
-            cx.say_list(json, &operator.ask(&request).await?, (&heading(), "No cursor is recorded yet."), position)
+            let cursors = operator.ask(&request).await?;
+            match (json, &*cursors) {
+                (true, _) => cx.say_each(true, &cursors, |_| String::new()),
+                (false, []) => cx.say("No cursor is recorded yet."),
+                (false, _) => {
+                    let width = width_of_stdout().unwrap_or(usize::MAX);
+                    cx.say(for_stdout(&table(&cursors).with_wrapped_ends(width, &[])))
+                }
+            }
         }
         Command::Set { request, to, back_to, yes, json } => {
             let target = to.or(back_to).expect("one of the two is required");
@@ -111,15 +123,15 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
     }
 }
 
-fn heading() -> String {
-    format!("{:24}  {:24}  {:>12}  PENDING", "CHANNEL", "SINK", "CURSOR")
-}
-
-fn position(ChannelEntry { channel, facts, .. }: &ChannelEntry<CursorPosition>) -> String {
-    let CursorPosition { sink, configured, cursor, due } = facts;
-    let note = if *configured { "" } else { "  (not configured)" };
-    let cursor = cursor.to_string();
-    format!("{channel:24}  {sink:24}  {cursor:>12}  {due} pending{note}")
+fn table(cursors: &[ChannelEntry<CursorPosition>]) -> Table {
+    let heading = vec![Cell::text("CHANNEL"), Cell::text("SINK"), Cell::quantity(Some("CURSOR"))];
+    let rows = cursors.iter().map(|ChannelEntry { channel, facts, .. }| {
+        let CursorPosition { sink, configured, cursor, due } = facts;
+        let note = if *configured { "" } else { "  (not configured)" };
+        let cells = vec![Cell::whole(printable(channel)), Cell::whole(printable(sink)), Cell::quantity(Some(cursor))];
+        (cells, format!("{due} pending{note}"))
+    });
+    Table(iter::once((heading, "PENDING".to_owned())).chain(rows).collect())
 }
 
 /// A move of a cursor, as JSON for programs. If the target is a time, the member `first` is the first event since this time.
@@ -144,6 +156,24 @@ fn moved(request: &SetCursors, CursorMove { sink, from, to, repeated, passed_ove
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cursors_are_aligned_below_long_names() {
+        let of = |channel: &str, cursor: i64| {
+            let facts = CursorPosition {
+                sink: "warehouse".into(),
+                configured: true,
+                cursor: Cursor { through: proof::event::Offset::new(cursor) },
+                due: 3,
+            };
+            ChannelEntry { channel: channel.into(), channel_id: uuid::Uuid::nil().to_string().parse().unwrap(), facts }
+        };
+        let text = table(&[of("fund-administration-europe", 7), of("c0", 1_234)]).to_string();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "CHANNEL                     SINK       CURSOR  PENDING");
+        assert_eq!(lines[1], "fund-administration-europe  warehouse       7  3 pending");
+        assert_eq!(lines[2], "c0                          warehouse    1234  3 pending");
+    }
 
     #[test]
     fn a_target_is_a_word_an_offset_or_a_time() {

@@ -104,7 +104,7 @@ impl ListedEvent for ChannelEntry<Quarantined> {
     fn row(&self, ages: &Ages) -> (Vec<Cell>, String) {
         let Quarantined { offset, reason, event_id, at, detail, .. } = &self.facts;
         let (channel, offset) = (Cell::text(printable(&self.channel)), Cell::quantity(Some(offset)));
-        let (reason, event) = (Cell::text(printable(reason)), Cell::text(id(*event_id)));
+        let (reason, event) = (Cell::whole(printable(reason)), Cell::text(id(*event_id)));
         (vec![channel, offset, ages.cell(*at), reason, event], printable(detail))
     }
 }

@@ -89,9 +89,10 @@ fn details(verdict: &Verdict, names: &SignerNames) -> String {
             let (confidence, network) = record::confidence_and_network(verified);
             let confidence = confidence.map_or("not signed", Confidence::name);
             let network = network.unwrap_or("unknown");
-            let (signers, required) = (signers.join(", "), proof.required);
+            // One line each, because a narrow terminal would break the addresses.
+            let (signers, required) = (signers.join("\n  "), proof.required);
             format!(
-                "signers: {signers} ({required} required)\nconfidence: {confidence}\nnetwork: {network}\nsigned: {signed}"
+                "confidence: {confidence}\nnetwork: {network}\nsigners, {required} required:\n  {signers}\nsigned: {signed}"
             )
         }
         Verdict::Pending(_) => "the proof has not arrived yet".to_owned(),

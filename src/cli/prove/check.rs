@@ -11,10 +11,11 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use anstyle::Style;
 use serde_json::{Map, Value, json};
 
 use crate::cli::context::{CommandError, Context, Exit};
-use crate::cli::terminal::{failure_for_stderr, json_for_stdout};
+use crate::cli::terminal::{failure_for_stderr, json_for_stdout, width_of, wrapped_and_styled};
 use crate::config::settings_list::{SettingsList, object, row};
 use crate::config::{Config, ConfigError, SinkSettings};
 use ::feed::FeedSettings;
@@ -232,7 +233,10 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
     if !config.notes.is_empty() {
         writeln!(out)?;
     }
-    config.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+    let width = width_of(&io::stdout()).unwrap_or(usize::MAX);
+    let notes = config.notes.iter().map(|note| format!("note: {note}"));
+    let mut lines = notes.flat_map(|note| wrapped_and_styled(Style::new(), &note, width));
+    lines.try_for_each(|line| writeln!(out, "{line}"))
 }
 
 fn write_block(out: &mut impl Write, what: &str, name: &str, shown: &SettingsList) -> io::Result<()> {

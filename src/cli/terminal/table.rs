@@ -12,15 +12,21 @@ pub(crate) struct Cell {
     text: String,
     style: Style,
     to_the_right: bool,
+    is_whole: bool,
 }
 
 impl Cell {
     pub(crate) fn new(style: Style, text: impl Into<String>) -> Self {
-        Self { text: text.into(), style, to_the_right: false }
+        Self { text: text.into(), style, to_the_right: false, is_whole: false }
     }
 
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::new(Style::new(), text)
+    }
+
+    /// A text that is never shortened, such as a name that people type.
+    pub(crate) fn whole(text: impl Into<String>) -> Self {
+        Self { is_whole: true, ..Self::text(text) }
     }
 
     /// A right-aligned quantity, `-` for `None`.
@@ -92,7 +98,8 @@ impl Table {
 
     /// Makes the widest column of texts one column narrower. Returns `false` if every such column is short already.
     fn shorten_widest(&mut self) -> bool {
-        let is_text = |at: usize| self.0.iter().all(|(row, _)| row.get(at).is_none_or(|cell| !cell.to_the_right));
+        let can_be_cut = |cell: &Cell| !cell.to_the_right && !cell.is_whole;
+        let is_text = |at: usize| self.0.iter().all(|(row, _)| row.get(at).is_none_or(can_be_cut));
         let widths = self.widths().into_iter().enumerate();
         let widest = widths.filter(|(at, width)| is_text(*at) && *width > SHORTEST).max_by_key(|(_, width)| *width);
         let Some((at, width)) = widest else { return false };
@@ -177,6 +184,9 @@ mod tests {
             assert!(plain.lines().all(|line| line.width() <= width), "{plain}");
             plain.lines().map(str::to_owned).collect::<Vec<_>>()
         };
+        let mut names = table();
+        names.0[1].0[0] = Cell::whole("a-channel-with-a-long-name");
+        assert!(names.fitted(40, &["EVENT", "AGE"]).to_string().contains("a-channel-with-a-long-name  "));
         assert!(lines(200)[1].ends_with("3 h  7c9e6679-7425  the reason is a sentence with a few words"));
         assert_eq!(lines(80)[1], "a-channel-with-a-long-name  3 h  7c9e6679-7425  the reason is a sentence with a…");
         assert_eq!(lines(60)[1], "a-channel-with-a-long-name  3 h  the reason is a sentence w…");

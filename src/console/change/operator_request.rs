@@ -112,12 +112,27 @@ impl OperatorRequest {
             (Action::DropDead, Some(_)) => "Drop the dead letter",
             (Action::DropDead, None) => return several("Drop", "all dead letters of the sink"),
             (Action::Redeliver, _) => "Replay the event",
-            (Action::Pause, _) => "Pause",
-            (Action::Resume, _) => "Resume",
+            (Action::Pause, _) => return format!("Pause {}", self.place()),
+            (Action::Resume, _) => return format!("Resume {}", self.place()),
             (Action::Acknowledge, _) => "Acknowledge the loss",
             (Action::Reload, _) => "Reload the configuration",
         };
         title.to_owned()
+    }
+
+    /// The text of the button, if the title is too long for a button.
+    pub(super) fn verb(&self) -> Option<&'static str> {
+        match self.what {
+            Action::Pause => Some("Pause"),
+            Action::Resume => Some("Resume"),
+            _ => None,
+        }
+    }
+
+    /// The channel or the sink that the change is about.
+    fn place(&self) -> String {
+        let Self { channel, sink, .. } = self;
+        if sink.is_empty() { format!("channel {channel}") } else { format!("sink {sink} of channel {channel}") }
     }
 
     /// Counts the stored events that the change is about; `None` if it is about one event or about none, or if the daemon

@@ -97,7 +97,7 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
                 input type="hidden" name="channel" value=(entry.channel);
                 label.other {
                     span { "New cursor, from " (range.start()) " to " (range.end()) }
-                    input type="text" name="cursor" inputmode="numeric" autocomplete="off" required value=[typed]
+                    input type="text" name="cursor" inputmode="numeric" autocomplete="off" required autofocus value=[typed]
                         aria-invalid=[why.map(|_| "true")] aria-describedby=[why.map(|_| "wrong")];
                 }
                 div.actions {
@@ -114,8 +114,10 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
 }
 
 fn confirmation(entry: &FeedConsumer, cursor: i64) -> Confirmation {
+    let title = format!("Set the cursor to {cursor}");
     Confirmation {
-        title: "Set the cursor".to_owned(),
+        button: title.clone(),
+        title,
         effects: effects(entry, cursor),
         action: format!("/do/{NAME}"),
         members: vec![

@@ -107,6 +107,7 @@ pub(crate) async fn dead_letter(
         notice: html! {
             div.notice.bad role="note" {
                 p { strong { "Sink " (text(&sink)) " refused this event for too long. " } "Last response: " (text(&facts.reason)) "." }
+                (advice("ChanneldDeadLetters", &facts.reason))
             }
         },
         ..of_daemon(&entry, offset, json, facts.received, if signed { Badge::Verified } else { Badge::Unsigned })

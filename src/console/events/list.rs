@@ -63,7 +63,7 @@ pub(super) fn rows(rows: &[Row], watchers: &WatcherNames) -> Markup {
             Badge::of(&row.verification).show(),
             name(row),
             text(&row.kind),
-            text(&row.channel),
+            html! { span title=(row.channel) { (text(&row.channel)) } },
             html! { (row.offset) },
             watchers.source(row),
             or_dash(row.service.as_deref()),

@@ -19,12 +19,18 @@ pub(super) fn show(letters: &[ChannelEntry<DeadLetter>], query: &Query, read_onl
     // The number of letters for each response of each channel and sink.
     let mut groups: BTreeMap<(&str, &str), BTreeMap<&str, u64>> = BTreeMap::new();
     for ChannelEntry { channel, facts: DeadLetter { sink, facts }, .. } in letters {
+        // A response is a part of the row of its sink.
+        if !query.accepts_group(channel, &query.reason, sink) {
+            continue;
+        }
         *groups.entry((channel, sink)).or_default().entry(&facts.reason).or_default() += 1;
     }
     html! {
-        section aria-labelledby="sinks" {
-            h2 #sinks { "Sinks" }
-            (sinks(&groups, query, read_only))
+        @if !groups.is_empty() {
+            section aria-labelledby="sinks" {
+                h2 #sinks { "Sinks" }
+                (sinks(&groups, query, read_only))
+            }
         }
         section aria-labelledby="events" {
             h2 #events { "Events" }

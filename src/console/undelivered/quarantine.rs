@@ -17,16 +17,19 @@ use operator::api::ChannelEntry;
 type Group<'e> = (Reverse<Option<RejectionSeverity>>, &'e str, &'e str);
 
 pub(super) fn show(events: &[ChannelEntry<Quarantined>], query: &Query, read_only: bool) -> Markup {
+    let is_in_group = |entry: &&ChannelEntry<Quarantined>| query.accepts_group(&entry.channel, &entry.facts.reason, "");
     let mut groups: BTreeMap<Group<'_>, u64> = BTreeMap::new();
-    for ChannelEntry { channel, facts, .. } in events {
+    for ChannelEntry { channel, facts, .. } in events.iter().filter(|entry| is_in_group(entry)) {
         let severity = RejectionReason::from_name(&facts.reason).map(RejectionReason::severity);
         *groups.entry((Reverse(severity), &facts.reason, channel)).or_default() += 1;
     }
     html! {
-        section aria-labelledby="reasons" {
-            h2 #reasons { "Reasons" }
-            (reasons(&groups, query, read_only))
-            @if !query.reason.is_empty() { (advice(&query.reason, "")) }
+        @if !groups.is_empty() {
+            section aria-labelledby="reasons" {
+                h2 #reasons { "Reasons" }
+                (reasons(&groups, query, read_only))
+                @if !query.reason.is_empty() { (advice(&query.reason, "")) }
+            }
         }
         section aria-labelledby="events" {
             h2 #events { "Events" }

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
+use crate::runbook::{self, split_remedy};
+
 /// A reason why the daemon is not ready. Its [`Display`](fmt::Display) is the sentence that people read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotReady {
@@ -82,6 +84,29 @@ impl NotReady {
         Self { kind, instance: None, channel: None, sink: None, detail: detail.into() }
     }
 
+    /// The problem and its remedy. The problem begins with the names of the instance, the channel and the sink. Without a remedy in
+    /// the sentence, the remedy is the one of the runbook, in at most `width` characters.
+    pub fn with_remedy(&self, width: usize) -> (String, Option<String>) {
+        let (problem, remedy) = split_remedy(&self.detail);
+        let of_runbook = || {
+            let topics = runbook::topics();
+            let (topic, _) = runbook::by_name(&topics, self.kind.into())?;
+            Some(topic.remedy(&self.detail, width))
+        };
+        (format!("{}{problem}", self.place()), remedy.map(str::to_owned).or_else(of_runbook))
+    }
+
+    /// The names of the instance, the channel and the sink, as the beginning of the sentence.
+    fn place(&self) -> String {
+        let instance = self.instance.as_ref().map_or_else(String::new, |instance| format!("instance {instance}: "));
+        let channel = match (&self.channel, &self.sink) {
+            (Some(channel), Some(sink)) => format!("channel {channel}, sink {sink}: "),
+            (Some(channel), None) => format!("channel {channel}: "),
+            (None, _) => String::new(),
+        };
+        instance + &channel
+    }
+
     /// Formats the sentence without the names of the instance and the channel.
     pub fn in_channel(&self) -> String {
         self.sink.as_ref().map_or_else(|| self.detail.clone(), |sink| format!("sink {sink}: {}", self.detail))
@@ -101,14 +126,6 @@ pub(super) fn reasons_by_channel(reasons: &[NotReady]) -> HashMap<&str, Vec<&Not
 
 impl fmt::Display for NotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(instance) = &self.instance {
-            write!(f, "instance {instance}: ")?;
-        }
-        match (&self.channel, &self.sink) {
-            (Some(channel), Some(sink)) => write!(f, "channel {channel}, sink {sink}: ")?,
-            (Some(channel), None) => write!(f, "channel {channel}: ")?,
-            (None, _) => {}
-        }
-        f.write_str(&self.detail)
+        write!(f, "{}{}", self.place(), self.detail)
     }
 }

@@ -37,6 +37,11 @@ pub(super) fn cells(row: &str) -> Vec<&str> {
 
 /// Removes the marks of Markdown from a text. A link is replaced by its label.
 pub(super) fn inline(text: &str) -> String {
+    with_code(text).replace('`', "")
+}
+
+/// Like [`inline`], but keeps the backquotes around code.
+pub(super) fn with_code(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("](") {
@@ -46,7 +51,12 @@ pub(super) fn inline(text: &str) -> String {
         rest = after.split_once(')').map_or("", |(_, after)| after);
     }
     out.push_str(rest);
-    out.replace("**", "").replace('`', "")
+    out.replace("**", "")
+}
+
+/// Whether a text is a link, without any other text.
+pub(super) fn is_link(text: &str) -> bool {
+    text.starts_with('[') && text.ends_with(')') && text.matches("](").count() == 1
 }
 
 /// The anchors of the runbook's sections that a text links to.

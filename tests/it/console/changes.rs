@@ -3,7 +3,7 @@
 use reqwest::StatusCode;
 
 use super::{FORGED, PROVED, into_table};
-use crate::support::{Receiver, Reply, Setup, eventually};
+use crate::support::{Receiver, Reply, Setup, eventually, rows_of};
 use simulator::{Options, Simulator};
 
 const GIVEN_UP: &str =
@@ -42,12 +42,17 @@ async fn a_forged_event_shows_its_reason_and_can_be_retried_or_dropped() {
     let confirm = visitor.get("/do/drop?channel=c0&offset=2").await;
     assert!(confirm.body.contains("cannot be undone"), "{confirm:?}");
     let all = visitor.get("/do/drop?channel=c0&reason=event-hash-mismatch").await;
-    assert!(all.body.contains("Drop 1 event?"), "the confirmation states how many events it is about: {all:?}");
+    assert!(
+        all.body.contains("<h1><bdi>Drop 1 event</bdi>?"),
+        "the confirmation states how many events it is about: {all:?}"
+    );
     for (filter, is_listed) in
         [("reason=event-hash-mismatch&q=2", true), ("reason=wrong-owner", false), ("q=nowhere", false)]
     {
         let held = visitor.get(&format!("/held?{filter}")).await;
         assert_eq!(held.body.contains("/held/quarantine/c0/2"), is_listed, "{filter}: {held:?}");
+        let has_group = held.body.contains("/do/drop?channel=c0&amp;reason=event-hash-mismatch");
+        assert_eq!(has_group, filter != "reason=wrong-owner", "only the groups of the filter are shown: {held:?}");
     }
     assert!(
         visitor.get("/held").await.body.contains("/held/quarantine/c0/2"),
@@ -77,7 +82,9 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
     let one = visitor.get("/held/dead/c0/hook/2").await;
-    assert!(one.body.contains("refused this event for too long") && one.body.contains("answered 422"), "{one:?}");
+    for said in ["refused this event for too long", "answered 422", "What to do: "] {
+        assert!(one.body.contains(said), "{said}: {one:?}");
+    }
     assert!(one.body.contains("The proof is valid"), "{one:?}");
 
     receiver.always(None);
@@ -105,6 +112,8 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     assert!(page.body.contains("Replayed to hook at"), "{page:?}");
     assert!(page.body.contains("requested by an operator"), "{page:?}");
 
+    let confirm = visitor.get("/do/pause?channel=c0&sink=hook").await;
+    assert!(confirm.body.contains("Pause sink hook of channel c0</bdi>?"), "{confirm:?}");
     visitor
         .submit("/do/pause?channel=c0&sink=hook", "/do/pause", &[("channel", "c0"), ("sink", "hook"), ("for", "1h")])
         .await;
@@ -143,7 +152,7 @@ async fn the_daemon_page_shows_problems_with_remedies_and_outlives_the_daemon() 
     let visitor = console.enter().await;
     let page = visitor.until("/daemon", "the sink is blocked", |page| page.body.contains("blocked")).await;
     // The remedy is about this answer of the sink.
-    let remedy = "What to do: </strong>410: the endpoint asked for no more requests.";
+    let remedy = "What to do: </strong><code><bdi>410</bdi></code><bdi>: the endpoint asked for no more requests.";
     for said in
         ["not ready", remedy, "class=\"runbook\"", "Signers", "Lag, events", "Delivered per second", "Delivery latency"]
     {
@@ -163,5 +172,39 @@ async fn the_daemon_page_shows_problems_with_remedies_and_outlives_the_daemon() 
     visitor
         .until("/daemon/now", "the page shows the daemon again", |page| page.body.contains("Channels and their sinks"))
         .await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_commands_for_a_dropped_table_are_shown_once_below_the_problem() {
+    let simulator = Simulator::start(Options { events: 3, ..Options::default() }).await.unwrap();
+    let setup = into_table(Setup::reading(&simulator));
+    let archive = setup.path("archive.db");
+    let setup = setup
+        .with("sinks.archive.type", "sqlite")
+        .with("sinks.archive.path", archive.display().to_string())
+        .with("channels.c0.sinks", vec!["local", "archive"]);
+    let mut daemon = super::daemon_with_rows(&setup, 3).await;
+    daemon.until("the archive has the events", |_| rows_of(&archive) == 3).await;
+    daemon.stop().await;
+    let table = rusqlite::Connection::open(&archive).unwrap();
+    table.execute_batch("drop table events; delete from events_progress").unwrap();
+    drop(table);
+    let daemon = setup.start();
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let page = visitor.until("/daemon", "the sink is blocked", |page| page.body.contains(">blocked<")).await;
+    for said in [
+        "<strong><bdi>channel c0, sink archive: table events_progress has no row for this lane",
+        "Nothing is delivered until you decide.</bdi></strong>",
+        "What to do: </strong><bdi>To deliver again, from the start or another offset: </bdi><code><bdi>channeld pause c0<",
+    ] {
+        assert!(page.body.contains(said), "{said}: {page:?}");
+    }
+    assert_eq!(
+        page.body.matches("channeld pause c0<").count(),
+        1,
+        "the row of the sink does not repeat them: {page:?}"
+    );
     daemon.stop().await;
 }

@@ -199,6 +199,8 @@ async fn a_cursor_is_set_in_a_browser() {
     browser.until("the lag is shown", &lag(12)).await;
     browser.press("Set cursor").await;
     browser.until("the page asks for the cursor", "return !!document.querySelector('input[name=cursor]')").await;
+    let has_focus = "return document.activeElement === document.querySelector('input[name=cursor]')";
+    browser.until("the cursor can be typed without a click", has_focus).await;
     browser.fill("input[name=cursor]", "50").await;
     browser.press("Continue").await;
     browser.until("the cursor is refused", &says("must be a whole number from 0 to 12")).await;

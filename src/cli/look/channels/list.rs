@@ -1,16 +1,15 @@
 //! `channeld channels list`: the channels of the organization, according to the service.
 
+use std::iter;
+
 use serde::Serialize;
 
 use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::terminal::{Cell, Table, for_stdout, width_of_stdout};
 use crate::cli::verdict_line::printable;
 use crate::config::{self, ConfigText};
 use api::{AccountName, ApiError, Client, ListedChannel};
 use net::Chain;
-
-/// The minimum width of the columns of names and statuses. Longer texts are not cut.
-const NAME: usize = 32;
-const STATUS: usize = 10;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -36,14 +35,24 @@ pub(super) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
     let listed = listed(service.account.client).await?;
     let entry = |channel: ListedChannel| Entry { configured: service.channels.get(&channel.id()).cloned(), channel };
     let entries: Vec<_> = listed.into_iter().map(entry).collect();
-    let heading = format!("{:36}  {:STATUS$}  {:NAME$}  CONFIGURED AS", "ID", "STATUS", "NAME");
-    cx.say_list(args.json, &entries, (&heading, "the service lists no channel of this organization"), line)
+    match (args.json, &*entries) {
+        (true, _) => cx.say_each(true, &entries, |_| String::new()),
+        (false, []) => cx.say("the service lists no channel of this organization"),
+        (false, _) => {
+            let width = width_of_stdout().unwrap_or(usize::MAX);
+            cx.say(for_stdout(&table(&entries).with_wrapped_ends(width, &[])))
+        }
+    }
 }
 
-fn line(Entry { channel, configured }: &Entry) -> String {
-    let [name, status] = [&channel.name, &channel.status].map(|text| printable(text.as_deref().unwrap_or("-")));
-    let configured = configured.as_deref().unwrap_or("-");
-    format!("{}  {status:STATUS$}  {name:NAME$}  {configured}", channel.channel_id)
+fn table(entries: &[Entry]) -> Table {
+    let row = |Entry { channel, configured }: &Entry| {
+        let [name, status] = [&channel.name, &channel.status].map(|text| printable(text.as_deref().unwrap_or("-")));
+        let cells = vec![Cell::whole(channel.channel_id.to_string()), Cell::text(status), Cell::text(name)];
+        (cells, configured.clone().unwrap_or_else(|| "-".to_owned()))
+    };
+    let heading = (["ID", "STATUS", "NAME"].map(Cell::text).into(), "CONFIGURED AS".to_owned());
+    Table(iter::once(heading).chain(entries.iter().map(row)).collect())
 }
 
 /// Requests the list of channels.

@@ -53,6 +53,18 @@ fn a_printed_reason_is_explained_by_the_row_that_quotes_it() {
 }
 
 #[test]
+fn the_remedy_for_a_pasted_message_is_first() {
+    for message in ["answered 401", "channel settlements, sink alerts: answered 401"] {
+        let text = explained(message).unwrap();
+        let (begin, section) = text.split_once("\n\nA sink refuses events").unwrap_or_else(|| panic!("{text}"));
+        assert!(begin.contains("for this message: `401`, `403`: the endpoint does not accept"), "{begin}");
+        assert!(section.contains("`404`, `405`") && !begin.contains("]("), "{text}");
+    }
+    assert!(!explained("ChanneldSinkBlocked").unwrap().contains("for this message"));
+    assert!(explained("nonsense 7").is_err());
+}
+
+#[test]
 fn the_runbook_rows_match_the_rejection_reasons() {
     let topics = runbook::topics();
     let rows = topics.iter().filter(|topic| topic.kind == Kind::Rejection);

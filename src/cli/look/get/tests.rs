@@ -29,7 +29,7 @@ async fn got(status: u16, body: String, json: bool) -> Result<String, CommandErr
 async fn an_event_is_shown_with_its_verdict() {
     let shown = got(200, recorded().event.to_string(), false).await.unwrap();
     assert!(shown.contains("2025-05-28T21:15:20Z  watcher.event     verified"), "{shown}");
-    assert!(shown.contains("(2 required)\nconfidence: "), "{shown}");
+    assert!(shown.contains("\nsigners, 2 required:\n  0x"), "{shown}");
 
     let json: Value = serde_json::from_str(&got(200, recorded().event.to_string(), true).await.unwrap()).unwrap();
     assert_eq!((&json["verification"]["status"], &json["event"]), (&"verified".into(), &recorded().event));

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::cli::terminal::{BAD, Cell, GOOD, PASSING, Table};
+use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table};
 use crate::cli::verdict_line::printable;
 use channel::{counted, span};
 use operator::feed::{FeedConsumer, FeedConsumerState, FeedStatus};
@@ -32,7 +32,8 @@ pub(crate) fn consumers(consumers: &[FeedConsumer], now: Timestamp) -> Table {
         let style = match state {
             FeedConsumerState::Gone => BAD,
             FeedConsumerState::Ok | FeedConsumerState::Leased => GOOD,
-            FeedConsumerState::NoCursor | FeedConsumerState::Ahead | FeedConsumerState::Behind => PASSING,
+            FeedConsumerState::NoCursor => ASIDE,
+            FeedConsumerState::Ahead | FeedConsumerState::Behind => PASSING,
         };
         let cells = vec![
             Cell::text(printable(&consumer.consumer)),

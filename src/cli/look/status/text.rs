@@ -1,5 +1,7 @@
 //! The daemon's report as text: the state of the daemon, and a table of the channels with their lanes.
 
+use std::iter;
+
 use anstyle::Style;
 use jiff::Timestamp;
 
@@ -13,10 +15,17 @@ use channel::{
 };
 use ledger::Pause;
 use operator::feed::FeedStatus;
+use operator::runbook::split_remedy;
 use operator::{InstanceStatus, NotReady, Report};
 
 /// Columns of a progress bar.
 const BAR: usize = 12;
+
+/// The number of reasons not to be ready that are shown with their remedies.
+const REMEDIES: usize = 10;
+
+/// The longest remedy that the runbook provides: three lines on a wide terminal.
+pub(super) const REMEDY: usize = 280;
 
 /// The number of unknown values of a channel that are named.
 const UNKNOWN_SHOWN: usize = 5;
@@ -45,7 +54,12 @@ pub(super) fn text(json: bool, report: &Report, width: Option<usize>) -> String 
 fn lines(report: &Report, now: Timestamp) -> Vec<(Style, String)> {
     let mut lines = Vec::new();
     let plain = |text: String| (Style::new(), text);
-    let reasons = || report.reasons.iter().map(|reason| (BAD, format!("  {}", printable(reason))));
+    let reasons = || {
+        with_remedies(report).flat_map(|(problem, remedy)| {
+            let remedy = remedy.map(|remedy| plain(format!("    what to do: {}", printable(&remedy))));
+            iter::once((BAD, format!("  {}", printable(&problem)))).chain(remedy)
+        })
+    };
     if let Some(daemon) = report.daemon {
         let ready = if report.ready { styled(GOOD, "ready") } else { styled(BAD, "not ready") };
         let up = ago(daemon.started, now);
@@ -87,6 +101,15 @@ fn lines(report: &Report, now: Timestamp) -> Vec<(Style, String)> {
         }
     }
     lines
+}
+
+/// Each reason not to be ready. The first reasons have their remedies.
+pub(super) fn with_remedies(report: &Report) -> impl Iterator<Item = (String, Option<String>)> {
+    let each = report.reasons.iter().zip(report.not_ready.iter().map(Some).chain(iter::repeat(None))).enumerate();
+    each.map(|(at, (text, reason))| match reason {
+        Some(reason) if at < REMEDIES => reason.with_remedy(REMEDY),
+        _ => (text.clone(), None),
+    })
 }
 
 /// The lines about one channel, except its pauses.
@@ -133,7 +156,7 @@ pub(super) fn instance(InstanceStatus { name, is_self, channels, .. }: &Instance
 /// One line for each pause of the channel or of its sinks.
 pub(super) fn paused(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
     let sinks = channel.lanes.iter().map(|lane| (format!(", sink {}", lane.sink), lane.paused));
-    let each = std::iter::once((String::new(), channel.paused)).chain(sinks);
+    let each = iter::once((String::new(), channel.paused)).chain(sinks);
     let line = |(sink, pause): (String, Option<Pause>)| {
         let Pause { since, until } = pause?;
         let until = until.map_or("until it is resumed".to_owned(), |until| format!("until {until:.0}"));
@@ -230,6 +253,11 @@ pub(super) fn cause(report: &Report, channel: &ChannelStatus, now: Timestamp) ->
 /// Otherwise empty.
 pub(super) fn trouble(lane: &LaneStatus, now: Timestamp) -> String {
     match (&lane.error, &lane.reading) {
+        // The remedy is among the reasons not to be ready.
+        (Some(error), _) if error.needs_attention => {
+            let message = split_remedy(&error.message).0.trim_end_matches('.').to_owned();
+            problem(&Problem { message, ..error.clone() }, now)
+        }
         (Some(error), _) => problem(error, now),
         (None, Some(reading)) => activity(reading, now).1,
         (None, None) => String::new(),
@@ -284,6 +312,7 @@ pub(super) fn ago(then: Timestamp, now: Timestamp) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use channel::LaneState;
     use operator::Process;
     use proof::event::Offset;
     use unicode_width::UnicodeWidthStr;
@@ -323,6 +352,38 @@ mod tests {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
         assert!(words(message).is_subset(&words(narrow.split_once("CHANNEL").unwrap().1)), "{narrow}");
         assert!(narrow.contains("LAG") && !narrow.contains("NEWEST"), "{narrow}");
+    }
+
+    #[test]
+    fn each_reason_is_followed_by_its_remedy_and_is_not_repeated_in_full() {
+        let problem = |message: &str| Problem {
+            kind: "http".into(),
+            message: message.into(),
+            since: Timestamp::UNIX_EPOCH,
+            times: 1,
+            needs_attention: true,
+        };
+        let lane = |sink: &str, message: &str| LaneStatus {
+            sink: sink.into(),
+            error: Some(problem(message)),
+            state: LaneState::Blocked,
+            ..LaneStatus::default()
+        };
+        let dropped = "the table has no row. Nothing is delivered. To deliver again: `channeld pause c0`";
+        let lanes = vec![lane("alerts", "answered 401"), lane("warehouse", dropped)];
+        let channel = ChannelStatus { channel: "c0".into(), lanes, ..ChannelStatus::default() };
+        let daemon = Some(Process { pid: 1, started: Timestamp::UNIX_EPOCH });
+        let mut report = Report { daemon, channels: vec![channel], ..Report::default() };
+        report.assess(Vec::new());
+        let shown = anstream::adapter::strip_str(&text(false, &report, None)).to_string();
+        for expected in [
+            "  channel c0, sink alerts: answered 401\n    what to do: `401`, `403`: the endpoint does not accept",
+            "Nothing is delivered.\n    what to do: To deliver again: `channeld pause c0`\n",
+        ] {
+            assert!(shown.contains(expected), "{expected}: {shown}");
+        }
+        assert_eq!(shown.matches("the table has no row").count(), 2, "the reason, and the row of the sink: {shown}");
+        assert_eq!(shown.matches("`channeld pause c0`").count(), 1, "{shown}");
     }
 
     #[test]

@@ -32,7 +32,8 @@ impl Choices {
         (1..).zip(&self.0).map(|(number, Choice { name, channel })| {
             let said = channel.name.as_deref().filter(|said| said != name).map(|said| format!("  {said}"));
             let status = channel.status.as_deref().map(|status| format!("  ({status})"));
-            let text = format!("{}{}", said.unwrap_or_default(), status.unwrap_or_default());
+            // The longest text is last, because a narrow terminal cuts it.
+            let text = format!("{}{}", status.unwrap_or_default(), said.unwrap_or_default());
             format!("{number:>4}  {name}  {}{}", channel.channel_id, printable(&text))
         })
     }
@@ -178,7 +179,7 @@ mod tests {
         }
         assert!(choices.one("1").is_err(), "a number is only an answer to the list");
         let lines: Vec<_> = choices.lines().collect();
-        assert_eq!(lines[0], format!("   1  Settlements-EU  {}  Settlements EU  (active)", id(1)));
+        assert_eq!(lines[0], format!("   1  Settlements-EU  {}  (active)  Settlements EU", id(1)));
         assert_eq!(lines[1], format!("   2  mints  {}  (active)", id(2)));
     }
 

@@ -19,7 +19,7 @@ pub(super) fn say(answers: &ConfigAnswers, file: &Path, cx: &mut Context<'_>) ->
     };
     let file = file.display();
     cx.say(format!(
-        "\n{file} is written. Run channeld, watch its condition (q closes the screen), and look at the events:\n  \
+        "\n{file} is written. Run channeld, watch it (q quits), and see the events:\n  \
          channeld run {config} {output}2>channeld.log &\n  channeld status --watch {config}\n  {look}"
     ))?;
     if let (true, Some(query)) = (answers.sink.is_table(), answers.sink.look()) {

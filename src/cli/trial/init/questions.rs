@@ -3,6 +3,7 @@
 //! A question whose answer a flag gives is not asked. On a terminal, each answer is checked at once and asked again if the check
 //! fails. The answer `back` returns to the previous question.
 
+use std::io;
 use std::path::Path;
 
 use super::answers::{ConfigAnswers, Key, load};
@@ -14,7 +15,7 @@ use super::{Args, given};
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::look::channels::list;
 use crate::cli::prove::check;
-use crate::cli::terminal::{GOOD, failure_for_stderr, for_stdout, styled};
+use crate::cli::terminal::{GOOD, failure_for_stderr, for_stdout, shortened, styled, width_of};
 use crate::config::{self, ConfigText};
 use api::{AccountName, ApiError, Client};
 use net::{Chain, http};
@@ -206,7 +207,8 @@ impl<'a, 'c> Interview<'a, 'c> {
             say_failure(&failure.to_string());
             Choices::default()
         });
-        self.cx.say_lines(choices.lines().map(|line| for_stdout(&line)))?;
+        let width = width_of(&io::stdout()).unwrap_or(usize::MAX);
+        self.cx.say_lines(choices.lines().map(|line| for_stdout(&shortened(&line, width))))?;
         loop {
             let answered = match (self.answers.channels.len(), choices.first()) {
                 (0, Some(first)) => prompt::ask_or(choices.question(), first),
@@ -239,7 +241,8 @@ impl<'a, 'c> Interview<'a, 'c> {
             match self.passes(&alone, "channel").await {
                 Ok(true) => self.answers.channels.push(channel),
                 Ok(false) => {
-                    self.cx.say("That channel is not accepted: enter it again, or cancel with Ctrl-D").map(drop)?;
+                    let text = "That channel is not accepted. Enter a channel, or back for the previous question";
+                    self.cx.say(text).map(drop)?;
                 }
                 // The mistake can be in this answer or in an earlier one.
                 Err(failure) => say_failure(&failure.to_string()),

@@ -7,7 +7,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::navigation::Model;
 use super::trend;
-use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of, replays, unknown};
+use crate::cli::look::status::text::{
+    REMEDY, ago, described, oldest, paused, problem, reasons_of, replays, trouble, unknown, with_remedies,
+};
 use crate::cli::terminal::{self, padded, shortened};
 use crate::cli::verdict_line::printable;
 use channel::{ChannelStatus, LaneStatus, Level, SharedWorkflow, StoredEvents, counted, grouped, rate, span};
@@ -37,7 +39,15 @@ pub(super) fn of_reasons(model: &Model, width: usize) -> Vec<Line<'static>> {
     if report.reasons.is_empty() {
         return vec![Line::from("no reason not to be ready")];
     }
-    report.reasons.iter().flat_map(|reason| wrapped("- ", &printable(reason), width, RED)).collect()
+    let each = with_remedies(report);
+    each.flat_map(|(problem, remedy)| reason("- ", &problem, remedy.as_deref(), width)).collect()
+}
+
+/// A reason not to be ready, with its remedy.
+fn reason(first: &str, problem: &str, remedy: Option<&str>, width: usize) -> Vec<Line<'static>> {
+    let mut lines = wrapped(first, &printable(problem), width, RED);
+    lines.extend(remedy.iter().flat_map(|remedy| wrapped("  what to do: ", &printable(remedy), width, PLAIN)));
+    lines
 }
 
 pub(super) fn of_channel(model: &Model, name: &str, width: usize, now: Timestamp) -> Vec<Line<'static>> {
@@ -65,8 +75,8 @@ fn title(channel: &ChannelStatus, report: &Report, width: usize, now: Timestamp)
         Span::styled(channel.condition.name(), colour(channel.condition.level())),
         format!("  {}", channel.channel_id).dim(),
     ])];
-    let reasons = reasons_of(report, channel).map(|reason| printable(&reason.to_string()));
-    lines.extend(reasons.flat_map(|reason| wrapped("! ", &reason, width, RED)));
+    let reasons = reasons_of(report, channel).map(|reason| reason.with_remedy(REMEDY));
+    lines.extend(reasons.flat_map(|(problem, remedy)| reason("! ", &problem, remedy.as_deref(), width)));
     lines.extend(paused(channel, now).iter().flat_map(|line| wrapped("", line, width, PLAIN.cyan())));
     lines
 }
@@ -132,14 +142,14 @@ fn hour(model: &Model, width: usize) -> Vec<Line<'static>> {
 fn sinks(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let names = channel.lanes.iter().map(|lane| lane.sink.width()).max().unwrap_or(0).clamp(4, 24);
     let heading = format!(
-        "{:<names$} {:<9}{:>11}{:>11}{:>8}{:>7}{:>7}  PACE",
+        "{:<names$} {:<9}{:>11}{:>11}{:>8}{:>8}{:>7}  PACE",
         "SINK", "STATE", "CURSOR", "LAG", "OLDEST", "PENDING", "QUEUED"
     );
     let mut lines = vec![Line::styled(shortened(&heading, width), HEADING)];
     for lane in &channel.lanes {
         lines.push(sink(lane, names, width));
-        if let Some(error) = &lane.error {
-            lines.extend(wrapped("    ", &problem(error, now), width, RED));
+        if lane.error.is_some() {
+            lines.extend(wrapped("    ", &trouble(lane, now), width, RED));
         }
         if let Some(reading) = &lane.reading {
             lines.extend(wrapped("    ", &format!("reads alone: {}", described(reading, now)), width, PLAIN));
@@ -157,7 +167,7 @@ fn sink(lane: &LaneStatus, names: usize, width: usize) -> Line<'static> {
         _ => String::new(),
     };
     let figures = format!(
-        "{:>11}{:>11}{:>8}{:>7}{:>7}  {pace}",
+        "{:>11}{:>11}{:>8}{:>8}{:>7}  {pace}",
         or(lane.cursor.map(|cursor| cursor.to_string())),
         or(lane.lag_events.map(|lag| lag.to_string())),
         or(oldest(lane.oldest_undelivered_seconds)),

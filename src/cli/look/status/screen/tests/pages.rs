@@ -106,3 +106,18 @@ fn the_help_explains_every_column_and_key() {
     press(&mut model, KeyCode::Char('?'));
     assert_eq!(model.page, ScreenPage::List);
 }
+
+#[test]
+fn the_page_of_a_channel_says_what_to_do_and_separates_its_columns() {
+    let mut blocked = channel("settlements");
+    blocked.lanes[1] = lane("hook", 7, LaneState::Blocked);
+    blocked.lanes[1].error.as_mut().unwrap().message = "answered 401".to_owned();
+    let mut model = screen(report_of(vec![blocked]));
+    for page in [KeyCode::Enter, KeyCode::Char('r')] {
+        press(&mut model, page);
+        let text = drawn(&mut model, 140, 50).join("\n");
+        assert!(text.contains("what to do: `401`, `403`: the endpoint does not accept"), "{text}");
+        assert_eq!(text.contains("  OLDEST PENDING QUEUED  PACE"), page == KeyCode::Enter, "{text}");
+        press(&mut model, KeyCode::Esc);
+    }
+}
