@@ -12,7 +12,9 @@ use serde_json::Value;
 use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use tokio::io::AsyncReadExt;
 
-use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup, deliverable, eventually, signal};
+use crate::support::{
+    Admin, Answered, Daemon, LONGEST_WAIT, Receiver, Reply, Setup, deliverable, eventually, signal, value,
+};
 
 const REJECTED: &str = "event rejected: not delivered";
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
@@ -229,4 +231,33 @@ async fn a_standard_error_that_nobody_reads_blocks_neither_deliveries_nor_the_st
     let mut unread = Vec::new();
     daemon.stderr.take().unwrap().read_to_end(&mut unread).await.unwrap();
     assert!(unread.len() > PIPE - PIPE / 8, "the pipe was not full: {} bytes", unread.len());
+}
+
+#[tokio::test]
+async fn lost_log_lines_are_counted_and_reported_when_standard_error_is_read_again() {
+    // Each page writes several lines. Together they are more than the pipe and the queue hold.
+    const CHANNELS: usize = 20;
+    const EVENTS: usize = 500;
+    let options = Options { channels: CHANNELS, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator).with("log.level", "trace").with("api.page_limit", 5).with_admin();
+    let mut daemon = setup.start();
+    let admin = Admin::of(&mut daemon).await;
+    daemon.stall_log(true);
+    (0..CHANNELS).for_each(|channel| simulator.publish(channel, EVENTS as u64));
+    let missing = || Some(setup.lines()).filter(|lines| *lines < CHANNELS * EVENTS);
+    daemon.while_it_moves("all events arrive although nobody reads the log", |_| missing()).await;
+    let lost = |answer: &Answered| value(&answer.text, "channeld_log_lines_lost_total").unwrap_or_default();
+    assert!(lost(&admin.get("/metrics").await) > 0.0, "the queue was not full");
+    daemon.stall_log(false);
+    let reported = "log lines were lost, because standard error did not accept them in time";
+    daemon.until_logged(reported).await;
+    let lines = daemon.log().lines(reported);
+    let sum: u64 = lines.iter().map(|line| line["lines"].as_u64().unwrap()).sum();
+    assert!(sum > 0 && lines[0]["level"] == "WARN", "{lines:?}");
+    // A scrape can be a moment old.
+    let counted = |answer: &Answered| lost(answer) >= f64::from(u32::try_from(sum).unwrap());
+    admin.until(&mut daemon, "/metrics", "the metric counts these lines", counted).await;
+    let log = daemon.stop().await;
+    assert_eq!(log.lines("channeld ends").len(), 1, "later lines are written");
 }
