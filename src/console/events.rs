@@ -131,8 +131,8 @@ pub(super) async fn export(PageRequest { state, query, .. }: PageRequest) -> Res
         ("application/x-ndjson", "attachment; filename=\"events.jsonl\"", "")
     };
     let lines = match &state.source {
-        OpenSource::Service(_) => match service::export(&state, &query, is_csv).await {
-            Ok(lines) => stream::iter(lines).left_stream(),
+        OpenSource::Service(_) => match service::export(&state, query, is_csv).await {
+            Ok(lines) => lines.left_stream(),
             Err(why) => return (StatusCode::BAD_GATEWAY, why).into_response(),
         },
         OpenSource::Table(table) => match query.problem(table.search) {

@@ -23,12 +23,14 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 use url::Url;
 
+mod client;
 mod error;
 mod excerpt;
 mod header;
 mod public;
 mod tls;
 
+pub use client::{Client, RequestError};
 pub use error::{advice, explained, find, reason, root_cause};
 pub use excerpt::excerpt;
 pub use header::{MAX_RETRY_AFTER, basic, retry_after, sensitive};
@@ -121,16 +123,12 @@ pub fn client_by(
     connection: &ConnectionSettings,
     asked: Arc<AtomicBool>,
 ) -> Result<ClientBuilder, SetupError> {
-    let ConnectionSettings { authorities, identity, proxy, public_only } = connection;
+    let ConnectionSettings { proxy, public_only, .. } = connection;
     if *public_only {
         check_public(url)?;
     }
-    // A client of plain http needs no certificates, so it works on systems without any.
-    let is_used = url.scheme() == "https" || matches!(proxy, Proxy::Named { url, .. } if url.scheme() == "https");
-    let mut tls = tls(authorities.as_ref(), identity.as_ref(), is_used, asked)?;
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let mut client = reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
+        .tls_backend_preconfigured(tls_of_client(url, connection, asked)?)
         .user_agent(USER_AGENT)
         .redirect(Policy::none())
         // Some servers send headers that RFC 9112 forbids. Common clients accept such a response, and its status is clear.
@@ -145,6 +143,19 @@ pub fn client_by(
         client = client.no_proxy().dns_resolver(Arc::new(PublicOnly));
     }
     Ok(proxy.apply(client).map_err(reqwest::Error::without_url)?)
+}
+
+fn tls_of_client(
+    url: &Url,
+    connection: &ConnectionSettings,
+    asked: Arc<AtomicBool>,
+) -> Result<ClientConfig, rustls::Error> {
+    let ConnectionSettings { authorities, identity, proxy, .. } = connection;
+    // A client of plain http needs no certificates, so it works on systems without any.
+    let is_used = url.scheme() == "https" || matches!(proxy, Proxy::Named { url, .. } if url.scheme() == "https");
+    let mut tls = tls(authorities.as_ref(), identity.as_ref(), is_used, asked)?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(tls)
 }
 
 /// Configures TLS with ring, for one client and not for the whole process. If `is_used` is true, the server's

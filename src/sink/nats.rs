@@ -3,6 +3,7 @@
 //! ```text
 //! resume, deliver ──► sink::stream::Lane ──► log ──► server     requests to the servers, refused or without an answer
 //! probe ──────────────────────────────────────┼────► probe      the checks of `check --connect`, without effects
+//!                                             ├────► mapping    whether the account maps subjects to others
 //!                                             ├────► stream     the requirements on the stream; how it is created
 //!                                             └────► message    the messages of events, and of the lane's position
 //! ```
@@ -59,7 +60,8 @@
 //!   The sink cannot distinguish a purge from these limits.
 //! * *Other subjects:* the server can store a message on another subject than the subject to which it was published, if the
 //!   stream has a `subject_transform`, or the account has mappings. The lane would not find its position after a restart.
-//!   Such a transformation of positions is refused, and each claim checks the subject of the stored claim.
+//!   Such a transformation is refused. Each claim checks the subject of the stored claim, and the first claim of a lane checks
+//!   with a message that is not stored whether the subjects of its events are mapped.
 //! * *Other retention:* `workqueue` and `interest` would delete positions, and are refused.
 //!
 //! # Duplicates and power loss
@@ -89,6 +91,7 @@ use net::tasks::lock;
 
 mod failure;
 mod log;
+mod mapping;
 mod message;
 mod probe;
 mod server;

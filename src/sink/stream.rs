@@ -25,6 +25,7 @@
 //! # Invariants
 //!
 //! * **In order.** An append begins only after the previous one was answered.
+//! * **An append without an answer becomes smaller** when it is repeated.
 //! * **A missing answer is not a refusal.** An event for which no answer arrives never becomes a dead letter.
 //!
 //! # Cancellation
@@ -42,6 +43,7 @@ use record::Message;
 
 mod lane;
 mod log;
+mod pace;
 mod position;
 
 use position::has_offset;

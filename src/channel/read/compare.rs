@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use tracing::error;
 
 use crate::deliver::batch::Disposition;
+use crate::read::source::Source;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::verify::{Rejection, Stage};
 use api::{ApiError, Page, SMALLEST_PAGE, TransientError};
@@ -26,6 +27,9 @@ use proof::event::{EventId, EventKey, Offset, RawEvent};
 /// The waits after the failed lookups of an event by its id. After the last failed lookup, the event counts as gone. One
 /// lookup is not enough, because an answer of the service can be outdated.
 const BETWEEN_LOOKUPS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::ZERO];
+
+/// After a timeout, the number of events of the next page is divided by this.
+const SHRINK: u16 = 8;
 
 #[derive(Debug, PartialEq, Eq)]
 enum EventMatch {
@@ -69,7 +73,8 @@ async fn examine(
     suspect: Offset,
 ) -> Result<Option<(Contradiction, Vec<Change>)>, ApiError> {
     let Some(event) = known.iter().find(|event| event.key.offset == suspect) else { return Ok(None) };
-    let EventMatch::Other(found) = find(&stage.read_plan, event).await? else { return Ok(None) };
+    let ReadPlan { source, settings, .. } = &*stage.read_plan;
+    let EventMatch::Other(found) = find(&**source, settings.page_limit, event).await? else { return Ok(None) };
     contradict(shared, stage, known, event, found).await.map(Some)
 }
 
@@ -81,19 +86,31 @@ fn differs(read: &History, event: &RawEvent) -> bool {
     has_known && event.id.is_some() && known.all(|known| known.key.id.is_some() && known.key.id != event.id)
 }
 
-async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<EventMatch, ApiError> {
-    let (offset, source) = (known.key.offset, &read_plan.source);
-    let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
-    match source.poll(offset.before().or(Some(offset)), limit).await {
-        Ok(page) => {
-            if let Some(found) = shown(&page, limit, known) {
-                return Ok(found);
+/// Looks for an event at the offset of the known event, on a page of at most `limit` events.
+async fn find(source: &dyn Source, limit: u16, known: &KnownEvent) -> Result<EventMatch, ApiError> {
+    let (offset, mut limit) = (known.key.offset, limit.max(SMALLEST_PAGE));
+    let Page { events, has_more } = loop {
+        match source.poll(offset.before().or(Some(offset)), limit).await {
+            // A smaller page may arrive in time.
+            Err(ApiError::Transient(TransientError::Timeout)) if limit > SMALLEST_PAGE => {
+                limit = (limit / SHRINK).max(SMALLEST_PAGE);
             }
+            page => break page?,
         }
-        // A slow line would delay the same page again. One event may arrive in time.
-        Err(ApiError::Transient(TransientError::Timeout)) if known.key.id.is_some() => {}
-        Err(error) => return Err(error),
+    };
+    if let Some(event) = events.iter().find(|event| event.offset == offset) {
+        let is_same = event.id.is_none() || event.id == known.key.id;
+        return Ok(if is_same { EventMatch::Same } else { EventMatch::Other(event.id) });
     }
+    let is_whole = events.len() < usize::from(limit) && !has_more;
+    let ends = events.last().zip(events.first());
+    let is_between = |(lowest, highest): (&RawEvent, &RawEvent)| lowest.offset < offset && offset < highest.offset;
+    // The service can treat a poll's `offset` as exclusive. Then no poll with an `offset` returns an event at offset 0,
+    // because no smaller offset can be requested. The absence of that event therefore proves nothing.
+    if offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between)) {
+        return Ok(EventMatch::Other(None));
+    }
+    // The page does not show whether an event exists at the offset.
     let Some(id) = known.key.id else { return Ok(EventMatch::Same) };
     for wait in BETWEEN_LOOKUPS {
         match source.event(id).await {
@@ -105,22 +122,6 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<EventMatch, Ap
     Ok(EventMatch::Other(None))
 }
 
-/// Compares a known event with a page of at most `limit` events. Returns `None` if the page does not show whether an event exists at the
-/// offset.
-fn shown(Page { events, has_more }: &Page, limit: u16, known: &KnownEvent) -> Option<EventMatch> {
-    let offset = known.key.offset;
-    if let Some(event) = events.iter().find(|event| event.offset == offset) {
-        let is_same = event.id.is_none() || event.id == known.key.id;
-        return Some(if is_same { EventMatch::Same } else { EventMatch::Other(event.id) });
-    }
-    let is_whole = events.len() < usize::from(limit) && !has_more;
-    let ends = events.last().zip(events.first());
-    let is_between = |(lowest, highest): (&RawEvent, &RawEvent)| lowest.offset < offset && offset < highest.offset;
-    // The service can treat a poll's `offset` as exclusive. Then no poll with an `offset` returns an event at offset 0,
-    // because no smaller offset can be requested. The absence of that event therefore proves nothing.
-    (offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between))).then_some(EventMatch::Other(None))
-}
-
 /// Returns the contradiction, and the changes that record it. The contradiction names the highest known offset up to which
 /// the histories agree.
 async fn contradict(
@@ -130,11 +131,12 @@ async fn contradict(
     event: &KnownEvent,
     mut found: Option<EventId>,
 ) -> Result<(Contradiction, Vec<Change>), ApiError> {
+    let read_plan = &stage.read_plan;
     let (mut agree, mut differ) = (0, known.partition_point(|other| other.key.offset < event.key.offset));
     // A binary search: if an event is the same in both histories, the histories agree on every event below it.
     while agree < differ {
         let middle = agree + (differ - agree) / 2;
-        match find(&stage.read_plan, &known[middle]).await? {
+        match find(&*read_plan.source, read_plan.settings.page_limit, &known[middle]).await? {
             EventMatch::Same => agree = middle + 1,
             EventMatch::Other(other) => (differ, found) = (middle, other),
         }
@@ -178,4 +180,66 @@ pub(crate) fn quarantined(
         Disposition::Rejected(stage.quarantine(raw, Rejection::contradicted(contradiction)))
     };
     outcomes.into_iter().map(outcome).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use bytes::Bytes;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// A service with an event at each offset. Pages of more than `most` events do not arrive in time.
+    #[derive(Debug)]
+    struct SlowLine {
+        most: u16,
+        asked: Mutex<Vec<u16>>,
+    }
+
+    fn id(offset: i64) -> EventId {
+        EventId(Uuid::from_u128(u128::try_from(offset).unwrap()))
+    }
+
+    #[async_trait]
+    impl Source for SlowLine {
+        async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
+            self.asked.lock().unwrap().push(limit);
+            if limit > self.most {
+                return Err(ApiError::Transient(TransientError::Timeout));
+            }
+            let above = offset.unwrap().get();
+            let event = |offset: i64| RawEvent {
+                offset: Offset::new(offset).unwrap(),
+                id: Some(id(offset)),
+                json: Bytes::new(),
+            };
+            Ok(Page { events: (above + 1..=above + i64::from(limit)).rev().map(event).collect(), has_more: true })
+        }
+
+        async fn created(&self, _: Option<i64>, _: i64, _: u16) -> Result<Page, ApiError> {
+            unreachable!("the times of events are not compared")
+        }
+
+        async fn event(&self, _: EventId) -> Result<RawEvent, ApiError> {
+            unreachable!("the page contains the event")
+        }
+    }
+
+    #[tokio::test]
+    async fn on_a_slow_line_an_event_is_compared_with_a_smaller_page() {
+        let key = EventKey { offset: Offset::new(500).unwrap(), id: Some(id(500)) };
+        let known = KnownEvent { key, previous: None, digest: None };
+        let other = KnownEvent { key: EventKey { id: Some(id(7)), ..key }, ..known };
+        for (known, expected) in [(known, EventMatch::Same), (other, EventMatch::Other(Some(id(500))))] {
+            let line = SlowLine { most: 30, asked: Mutex::default() };
+            assert_eq!(find(&line, 200, &known).await.unwrap(), expected);
+            assert_eq!(*line.asked.lock().unwrap(), [200, 25]);
+        }
+        let line = SlowLine { most: 0, asked: Mutex::default() };
+        assert!(matches!(find(&line, 200, &known).await, Err(ApiError::Transient(TransientError::Timeout))));
+        assert_eq!(*line.asked.lock().unwrap(), [200, 25, SMALLEST_PAGE], "the caller waits before it tries again");
+    }
 }

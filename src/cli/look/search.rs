@@ -3,16 +3,13 @@
 //! # Invariants
 //!
 //! * **Invalid filters are refused here**, before any request is sent.
-//! * **No event is returned twice, and none is silently skipped**, even with `--all`. The service does not document the
-//!   parameter `offset` of a search. `--all` therefore requests older events by their time: after the first page, the search
-//!   continues down through windows of `created`. See [`windows`](api::windows) for the invariants.
+//! * **No event is returned twice, and none is silently skipped**, even with `--all`: see [`FullSearch`].
 //! * **Bounded.** Only one page is in memory at a time.
 
 use crate::cli::context::{CommandError, Connection, Context, Exit};
 use crate::cli::terminal::progress::ProgressBar;
 use crate::cli::verdict_line;
-use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, TimeWindow, Windows};
-use api::{Created, Filter, MAX_PAGE, Page};
+use api::{Created, Filter, FullSearch, MAX_PAGE, SearchError};
 use proof::event::{Event, Offset, RawEvent};
 use proof::verify::Verdict;
 
@@ -110,16 +107,16 @@ pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'
         // A pager would share the terminal with the bar.
         let mut bar = (!found.is_paged()).then(ProgressBar::begin);
         let mut progress = SearchProgress::default();
-        let each = async |events: Vec<RawEvent>| {
+        let limit = args.limit.unwrap_or(MAX_PAGE);
+        let mut search = FullSearch::new(client.clone(), channel.id, args.filter.clone(), limit);
+        while let Some(events) = search.next().await.map_err(stopped)? {
             bar.iter_mut().for_each(ProgressBar::hide);
             progress.advance(&args.filter.created, &events);
             write(&mut found, events).await?;
             if let Some(bar) = &mut bar {
                 bar.tell_share(progress.share, progress.found);
             }
-            Ok(())
-        };
-        read_all(connection, &args.filter, args.limit.unwrap_or(MAX_PAGE), each).await?;
+        }
     } else {
         let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
         let doing = format!("channel {} could not be searched", channel.name);
@@ -135,124 +132,15 @@ pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'
     cx.say_lines(above.into_iter().chain([found.summary(has_more)]))
 }
 
-/// Passes all events that match `filter` to `found`. Requests `limit` events at a time, but at least two.
-///
-/// Each call of `found` receives events in descending order, and all of them are older than the events of previous calls.
-async fn read_all(
-    connection: &Connection,
-    filter: &Filter,
-    limit: u16,
-    mut found: impl AsyncFnMut(Vec<RawEvent>) -> Result<(), CommandError>,
-) -> Result<(), CommandError> {
-    let limit = limit.max(2);
-    let first = ask(connection, filter, limit, None).await?;
-    let Some(lowest) = first.events.last().map(|event| event.offset) else { return Ok(()) };
-    let more = first.has_more || first.events.len() >= usize::from(limit);
-    let (newest, oldest) = (first.events.iter().find_map(time), first.events.iter().rev().find_map(time));
-    found(first.events).await?;
-    if !more {
-        return Ok(());
-    }
-    // Slightly less than the time span of a full page.
-    let span = newest.unwrap_or_default().saturating_sub(oldest.unwrap_or_default()).clamp(1, END_OF_TIME) * 3 / 4;
-    let (latest, earliest) = bounds(filter.created);
-    let windows = Windows::new(Direction::Down, latest, earliest, limit, span);
-    let mut walk = Walk { connection, filter, limit, windows, below: lowest, down_to: lowest };
-    walk.go_near(oldest.unwrap_or(earliest).max(earliest).min(latest)).await?;
-    loop {
-        let ready = walk.windows.take(limit);
-        if let Some(last) = ready.last() {
-            walk.down_to = last.offset;
-            found(ready).await?;
-            continue;
-        }
-        let Some(window) = walk.windows.next() else { return Ok(()) };
-        if walk.read(window).await? == Ok(0) {
-            walk.skip().await?;
+/// An error of a search with `--all`.
+fn stopped(error: SearchError) -> CommandError {
+    let stopped = error.to_string();
+    match error {
+        SearchError::Api { error, .. } => CommandError::api(stopped)(error),
+        SearchError::InDoubt { .. } => {
+            CommandError::failed(format!("{stopped}. Use a narrower filter, such as --type, --address or --status"))
         }
     }
-}
-
-/// The search below the first page.
-struct Walk<'a> {
-    connection: &'a Connection,
-    filter: &'a Filter,
-    limit: u16,
-    windows: Windows,
-    /// Events at this offset and above were on the first page.
-    below: Offset,
-    /// The lowest offset that was found.
-    down_to: Offset,
-}
-
-impl Walk<'_> {
-    /// Moves the search down to slightly above the events that were created at `time`.
-    async fn go_near(&mut self, time: i64) -> Result<(), CommandError> {
-        let mut reach = SKEW;
-        while let Some(window) = self.windows.to(time.saturating_add(reach))
-            && self.read(window).await?.is_err()
-        {
-            reach *= 2;
-        }
-        Ok(())
-    }
-
-    /// Continues after an empty window: reads all remaining events if they fit on one page, otherwise moves near the next
-    /// event.
-    async fn skip(&mut self) -> Result<(), CommandError> {
-        let Some(rest) = self.windows.to(BEFORE_TIME) else { return Ok(()) };
-        match self.read(rest).await? {
-            Err(Some(newest)) => self.go_near(newest).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// Reads a window. The inner `Ok` is the number of events in the window. If these events do not fit on one page,
-    /// the inner `Err` is the time of the newest event.
-    async fn read(&mut self, window: TimeWindow) -> Result<Result<usize, Option<i64>>, CommandError> {
-        let created = Created { gte: Some(window.after + 1), lte: Some(window.through), ..Created::default() };
-        let filter = Filter { created, ..self.filter.clone() };
-        let page = ask(self.connection, &filter, self.limit, Some(self.down_to)).await?;
-        let (count, newest, below) = (page.events.len(), page.events.iter().find_map(time), self.below);
-        let whole = self.windows.read(window, page, |offset| offset < below).map_err(|doubt| self.in_doubt(doubt))?;
-        Ok(if whole { Ok(count) } else { Err(newest) })
-    }
-
-    fn in_doubt(&self, doubt: InDoubt) -> CommandError {
-        let Self { limit, down_to, .. } = self;
-        let why = match doubt {
-            InDoubt::Crowded => {
-                format!(
-                    "more than {limit} of the next events were created in the same second, so times cannot separate them"
-                )
-            }
-            InDoubt::Disordered => {
-                format!("below this offset, the order of times differs from the order of offsets by more than {SKEW} s")
-            }
-        };
-        CommandError::failed(format!(
-            "the search stopped, and its results are complete down to offset {down_to}: {why}. Use a narrower filter, such \
-             as --type, --address or --status"
-        ))
-    }
-}
-
-async fn ask(
-    connection: &Connection,
-    filter: &Filter,
-    limit: u16,
-    down_to: Option<Offset>,
-) -> Result<Page, CommandError> {
-    let page = connection.client.search(connection.channel.id, filter, limit, None).await;
-    let complete = down_to.map(|offset| format!(", and its results are complete down to offset {offset}"));
-    page.map_err(CommandError::api(format!("the search stopped{}", complete.unwrap_or_default())))
-}
-
-/// The latest second that the filter allows, and the second before the earliest second that the filter allows.
-fn bounds(Created { gt, gte, lt, lte }: Created) -> (i64, i64) {
-    let latest = lte.unwrap_or(END_OF_TIME).min(lt.map_or(END_OF_TIME, |lt| lt.saturating_sub(1)));
-    let earliest = gt.unwrap_or(BEFORE_TIME).max(gte.map_or(BEFORE_TIME, |gte| gte.saturating_sub(1)));
-    (latest.min(END_OF_TIME), earliest.max(BEFORE_TIME))
 }
 
 fn time(event: &RawEvent) -> Option<i64> {

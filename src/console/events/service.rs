@@ -1,6 +1,9 @@
 //! Lists events with the service's own search if no sink is a table: one channel, no word search, and verdicts computed
 //! on each request.
 
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
@@ -13,11 +16,11 @@ use crate::state::State;
 use crate::tables::{Facet, Row, Sample};
 use crate::text::{text, whole};
 use crate::watchers::{WatcherNames, watcher_id};
-use api::{Created, Filter};
+use api::{Created, Filter, FullSearch, MAX_PAGE};
 use net::Chain;
 use net::tasks::joined;
 use operator::ConfiguredChannel;
-use proof::event::{EventType, Object};
+use proof::event::{EventType, Object, RawEvent};
 use proof::verify::Verdict;
 use record::decode;
 
@@ -41,31 +44,65 @@ pub(super) async fn list(request: &PageRequest, query: &Query, why: &str) -> Mar
         (filters(query, &sample, None, &watchers))
         @match found {
             Err(why) => p.notice.bad role="alert" { (whole(&why)) },
-            Ok(found) if found.rows.is_empty() => div.empty { h2 { "No event matches" } p { "The service has no matching events." } },
-            Ok(found) => (rows(&found.rows, &watchers)),
+            Ok(found) if found.is_empty() => div.empty { h2 { "No event matches" } p { "The service has no matching events." } },
+            Ok(found) => (rows(&found, &watchers)),
         }
         p.sub { "Channel " (text(&known.channel.name)) }
     }
 }
 
-/// The lines of the list as a file. The last one is an error if the service can have more events than it returned.
+/// The lines of all matching events of the chosen channels, or of the first channel if none is chosen.
 ///
 /// # Errors
-/// If the channel is unknown or the request fails, the reason.
-pub(super) async fn export(state: &State, query: &Query, is_csv: bool) -> Result<Vec<Result<String, String>>, String> {
-    let known = channel(state, query).ok_or("The channel is not configured.")?;
-    let Found { rows, is_all } = search(state, query, known).await?;
-    let rest = format!("The service returned only its newest {AT_ONCE} events, because no table can be read.");
-    let rest = (!is_all).then_some(Err(rest));
-    Ok(rows.iter().map(|row| Ok(line(row, is_csv))).chain(rest).collect())
+/// If a channel is unknown or the first request fails, the reason.
+pub(super) async fn export(
+    state: &Arc<State>,
+    query: Query,
+    is_csv: bool,
+) -> Result<impl Stream<Item = Result<String, String>> + use<>, String> {
+    let chosen: Vec<_> = match query.filter.chosen.get(&Facet::Channel) {
+        Some(names) => names.iter().map(|name| named(state, name)).collect(),
+        None => vec![state.channels.first()],
+    };
+    let mut searches = Vec::new();
+    for known in chosen {
+        let known = known.ok_or("The channel is not configured.")?.clone();
+        let client = state.client(known.channel.id)?.clone();
+        searches.push((FullSearch::new(client, known.channel.id, filter(&query)?, MAX_PAGE), known));
+    }
+    let mut pages = Box::pin(stream::iter(searches).flat_map(pages));
+    let first = pages.next().await.transpose()?;
+    let pages = stream::iter(first.map(Ok)).chain(pages);
+    let lines = pages.and_then(move |(known, events)| {
+        let query = query.clone();
+        async move {
+            let rows = verified(&query, &known, events).await;
+            Ok(stream::iter(rows).map(move |row| Ok(line(&row, is_csv))))
+        }
+    });
+    Ok(lines.try_flatten())
+}
+
+type ChannelPage = (ConfiguredChannel, Vec<RawEvent>);
+
+fn pages((search, known): (FullSearch, ConfiguredChannel)) -> impl Stream<Item = Result<ChannelPage, String>> {
+    stream::try_unfold((search, known), async |(mut search, known)| {
+        let events =
+            search.next().await.map_err(|error| format!("For channel {}, {}.", known.channel.name, Chain(&error)))?;
+        Ok(events.map(|events| ((known.clone(), events), (search, known))))
+    })
 }
 
 /// The channel that the query names, or the first channel if it names none.
 fn channel<'s>(state: &'s State, query: &Query) -> Option<&'s ConfiguredChannel> {
     match query.filter.chosen.get(&Facet::Channel).and_then(|names| names.first()) {
-        Some(name) => state.channels.iter().find(|known| *known.channel.name == **name),
+        Some(name) => named(state, name),
         None => state.channels.first(),
     }
+}
+
+fn named<'s>(state: &'s State, name: &str) -> Option<&'s ConfiguredChannel> {
+    state.channels.iter().find(|known| *known.channel.name == *name)
 }
 
 /// The values that the filter menus offer: the event types and the configured channels.
@@ -77,18 +114,20 @@ fn sample(state: &State) -> Sample {
     Sample::of(of_type.into_iter().chain(of_channel).collect())
 }
 
-/// The events that the service returned.
-struct Found {
-    rows: Vec<Row>,
-    /// Whether the page was not full, so that the service has no other matching events.
-    is_all: bool,
+/// The newest events, at most [`AT_ONCE`].
+async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Result<Vec<Row>, String> {
+    let page = state.client(known.channel.id)?.search(known.channel.id, &filter(query)?, AT_ONCE, None).await;
+    let page = page.map_err(|error| format!("The request to the service failed: {}.", Chain(&error)))?;
+    Ok(verified(query, known, page.events).await)
 }
 
-async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Result<Found, String> {
+/// The filters that the service applies.
+fn filter(query: &Query) -> Result<Filter, String> {
     let values = |facet| query.filter.chosen.get(&facet).cloned().unwrap_or_default();
     let filter = Filter {
         types: values(Facet::Type).iter().map(|kind| EventType::from(&**kind)).collect(),
-        event_name: values(Facet::Name).first().cloned(),
+        // The service accepts one name. Several names are compared here.
+        event_name: values(Facet::Name).first().filter(|_| values(Facet::Name).len() == 1).cloned(),
         addresses: values(Facet::Source),
         chain_selectors: values(Facet::Network),
         services: values(Facet::Service),
@@ -101,15 +140,20 @@ async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Resu
         ..Filter::default()
     };
     filter.check().map_err(|misfit| format!("The service does not support this search: {misfit}."))?;
-    let page = state.client(known.channel.id)?.search(known.channel.id, &filter, AT_ONCE, None).await;
-    let page = page.map_err(|error| format!("The request to the service failed: {}.", Chain(&error)))?;
-    let is_all = page.events.len() < usize::from(AT_ONCE) && !page.has_more;
-    let wanted = values(Facet::Verdict);
+    Ok(filter)
+}
+
+/// Verifies events, and returns the rows with a chosen verdict and a chosen name.
+async fn verified(query: &Query, known: &ConfiguredChannel, events: Vec<RawEvent>) -> Vec<Row> {
     let verifier = known.verifier.clone();
-    let verdicts = joined(spawn_blocking(move || verifier.verify_all(page.events)).await).await;
-    let rows = verdicts.iter().map(|verdict| row(known, verdict));
-    let rows = rows.filter(|row| wanted.is_empty() || wanted.contains(&row.verification)).collect();
-    Ok(Found { rows, is_all })
+    let verdicts = joined(spawn_blocking(move || verifier.verify_all(events)).await).await;
+    let chosen = |facet| query.filter.chosen.get(&facet);
+    let (wanted, names) = (chosen(Facet::Verdict), chosen(Facet::Name).filter(|names| names.len() > 1));
+    let is_wanted = |row: &Row| {
+        wanted.is_none_or(|wanted| wanted.contains(&row.verification))
+            && names.is_none_or(|names| row.name.as_ref().is_some_and(|name| names.contains(name)))
+    };
+    verdicts.iter().map(|verdict| row(known, verdict)).filter(is_wanted).collect()
 }
 
 /// The columns of a list for an event that is not in a table.

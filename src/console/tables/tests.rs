@@ -1,10 +1,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use rusqlite::{Connection, params, params_from_iter};
 
 use super::*;
+use crate::tables::backend::QueryResult;
 use crate::tables::sql::{NEWEST_FIRST, TableRange};
 use crate::tables::sqlite::Sqlite;
 use sink::SqliteSettings;
@@ -63,6 +65,51 @@ pub(crate) fn table(directory: &Path, search: Search, rows: i64) -> Table {
     transaction.commit().unwrap();
     let settings = sqlite_settings(path, search);
     Table { sink: "local".to_owned(), search, backend: Box::new(Sqlite { settings }), sample: Mutex::default() }
+}
+
+/// A table whose pages reach their time limit after a number of rows.
+struct Slow {
+    inner: Box<dyn TableBackend>,
+    rows_in_time: usize,
+}
+
+#[async_trait]
+impl TableBackend for Slow {
+    fn dialect(&self) -> Dialect {
+        self.inner.dialect()
+    }
+
+    fn table(&self) -> String {
+        self.inner.table()
+    }
+
+    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<QueryResult, TableError> {
+        self.inner.query(deadline, sql, values).await
+    }
+
+    async fn page(&self, page_query: PageQuery<'_>) -> Result<RowPage, TableError> {
+        let mut page = self.inner.page(page_query).await?;
+        page.is_stopped = page.rows.len() > self.rows_in_time;
+        page.rows.truncate(self.rows_in_time);
+        Ok(page)
+    }
+
+    fn total(&self) -> String {
+        self.inner.total()
+    }
+
+    fn mark(&self) -> String {
+        self.inner.mark()
+    }
+
+    async fn arrived(&self, filter: &EventFilter, mark: i64, deadline: Instant) -> Result<usize, TableError> {
+        self.inner.arrived(filter, mark, deadline).await
+    }
+}
+
+/// Makes the pages of a table reach their time limit after a number of rows.
+pub(crate) fn slow(table: Table, rows_in_time: usize) -> Table {
+    Table { backend: Box::new(Slow { inner: table.backend, rows_in_time }), ..table }
 }
 
 /// Reads all rows in pages of seven.

@@ -6,12 +6,15 @@
 //!   address is not used.
 //! * **One private address is enough.** A name is refused if any of its addresses is not public.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
+use std::vec;
 
 use ipnet::IpNet;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
+
+use super::SetupError;
 
 /// An address that must not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,12 +96,18 @@ pub(super) struct PublicOnly;
 
 impl Resolve for PublicOnly {
     fn resolve(&self, name: Name) -> Resolving {
-        Box::pin(async move {
-            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            found.iter().try_for_each(|found| check(found.ip()))?;
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
+        Box::pin(async move { Ok(Box::new(lookup(name.as_str()).await?) as Addrs) })
     }
+}
+
+/// Looks up the addresses of a name.
+///
+/// # Errors
+/// If the lookup fails, or if an address is not public.
+pub(super) async fn lookup(name: &str) -> Result<vec::IntoIter<SocketAddr>, SetupError> {
+    let found: Vec<_> = tokio::net::lookup_host((name, 0)).await?.collect();
+    found.iter().try_for_each(|found| check(found.ip()))?;
+    Ok(found.into_iter())
 }
 
 #[cfg(test)]

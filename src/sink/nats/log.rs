@@ -270,6 +270,10 @@ impl Log for LaneLog {
             match self.publish_position(sequence, &claim, HeaderMap::new()).await {
                 Ok(()) => {
                     self.check_subject(self.sequence).await?;
+                    if self.epoch.is_none() {
+                        let filter = self.server.settings.subject.filter(&self.identity.channel);
+                        self.server.check_mapping(&filter).await?;
+                    }
                     self.epoch = Some(recorded.epoch);
                     return Ok(ClaimedPosition::At(lane));
                 }

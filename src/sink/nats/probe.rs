@@ -34,8 +34,11 @@ impl Server {
                 "NATS {version} is reachable; the stream {name} will be created: it has no limits until you set some"
             ));
         }
-        let said = summary(&self.checked(found, &version)?, &self.settings, &version);
-        Ok(said + self.try_to_publish().await?)
+        let said = summary(&self.checked(found, &version)?, &self.settings, &version) + self.try_to_publish().await?;
+        let is_known = self.check_mapping(&self.settings.subject.filter_of_all()).await?;
+        let note = "; not checked: whether the account maps the subjects of events to others, because the server does not trace \
+                    messages for this user";
+        Ok(if is_known { said } else { said + note })
     }
 
     /// Checks the reasons for which a server refuses to create the stream, as far as the server tells them.

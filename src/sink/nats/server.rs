@@ -7,7 +7,7 @@
 //! * **Refused or unknown.** A request that a server has answered with an error was not carried out. A request without an
 //!   answer may have been carried out, or may still be carried out later.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -63,6 +63,8 @@ pub(super) struct Server {
     pub(super) trouble: Arc<Mutex<Option<String>>>,
     /// Why the stream acknowledges messages before they are on a disk, according to its settings.
     pub(super) early_ack: Mutex<Option<&'static str>>,
+    /// Whether the server has not reported how it maps a subject. It is then not asked again.
+    pub(super) is_silent: AtomicBool,
 }
 
 impl NatsSettings {
@@ -75,8 +77,8 @@ impl NatsSettings {
 impl Server {
     pub(super) fn new(settings: NatsSettings, at_once: usize) -> Self {
         let (client, trouble) = (tokio::sync::Mutex::default(), Arc::default());
-        let early_ack = Mutex::default();
-        Self { settings, instance: Uuid::new_v4(), at_once: at_once.into(), client, trouble, early_ack }
+        let (early_ack, is_silent) = (Mutex::default(), AtomicBool::default());
+        Self { settings, instance: Uuid::new_v4(), at_once: at_once.into(), client, trouble, early_ack, is_silent }
     }
 
     /// The connection. Fails if it is not connected at the moment.

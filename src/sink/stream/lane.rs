@@ -22,6 +22,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::log::{Appended, ClaimedPosition, Log, UnrecordedEvents};
+use super::pace::Pace;
 use super::{Position, Unrecorded};
 use crate::narrowing::{OTHERS, OtherContent};
 use crate::{Delivery, LaneRef, LateDelivery, Position as LanePosition, Recorded, Resumed, SinkError, Undelivered};
@@ -61,6 +62,7 @@ pub(crate) struct Lane<L> {
     /// Events that are in the stream, but that the state does not record as delivered. They are skipped when they are
     /// offered.
     held: BTreeSet<EventKey>,
+    pace: Pace,
 }
 
 /// The messages of a delivery that are appended next.
@@ -76,7 +78,8 @@ struct Chunk<E> {
 
 impl<L: Log> Lane<L> {
     fn new(identity: LaneRef, log: L) -> Self {
-        Self { identity, log, is_claimed: false, position: Position::default(), held: BTreeSet::new() }
+        let (position, held, pace) = (Position::default(), BTreeSet::new(), Pace::default());
+        Self { identity, log, is_claimed: false, position, held, pace }
     }
 
     /// Claims the lane, and compares its position in the stream with the recorded cursor.
@@ -138,7 +141,8 @@ impl<L: Log> Lane<L> {
         let (mut most, mut refused, mut is_fresh) = (usize::MAX, None::<(usize, SinkError)>, false);
         loop {
             let stop = refused.as_ref().map(|(index, _)| *index);
-            let Chunk { events, keys, end, unfit } = self.chunk(delivery.messages, *settled, most, stop);
+            let Chunk { events, keys, end, unfit } =
+                self.chunk(delivery.messages, *settled, most.min(self.pace.events()), stop);
             // The position after all messages before `end` are delivered.
             let through = delivery.after.max((end > 0).then(|| delivery.through_part(&(0..end))));
             if events.is_empty() && self.position.through == through {
@@ -164,7 +168,9 @@ impl<L: Log> Lane<L> {
             all.extend(keys.iter().map(|(_, key)| *key));
             let mut position = base.clone().with(&all);
             (position.epoch, position.delivery, position.through) = (delivery.epoch, Uuid::new_v4(), through);
-            let there = match self.log.append(events, &position).await? {
+            let appended = self.log.append(events, &position).await;
+            self.pace.learn(keys.len(), &appended);
+            let there = match appended? {
                 Appended::All => {
                     (named, self.position, *settled) = (all, position, end);
                     continue;

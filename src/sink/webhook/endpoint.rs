@@ -10,15 +10,15 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use flate2::bufread::GzEncoder;
-use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, Method, Request, Response, StatusCode};
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Request, Response, StatusCode};
 use url::Url;
 
 use super::response::{self, RefusalScope, RequestRefusal};
 use super::settings::WebhookSettings;
 use super::token::Tokens;
 use crate::{Compression, Fault, LaneRef, Sink, SinkError, blocking};
-use net::http;
+use net::http::{self, Client, RequestError};
 use net::tasks::lock;
 use net::turns::{Caller, Turn, Turns};
 use proof::event::ChannelId;
@@ -88,10 +88,8 @@ impl Webhook {
         };
         let asked = Arc::<AtomicBool>::default();
         let build = |url: &Url, headers: HeaderMap, idle| {
-            let client = http::client_by(url, &settings.connection, asked.clone());
-            let client = client.map_err(|error| failed(&*error))?.timeout(settings.timeout).no_gzip();
-            let client = client.default_headers(headers).pool_max_idle_per_host(idle);
-            client.build().map_err(|error| failed(&error.without_url()))
+            let client = Client::new(url, &settings.connection, headers, settings.timeout, idle, asked.clone());
+            client.map_err(|error| failed(&*error))
         };
         let of_endpoint = |idle| build(&settings.url, settings.headers.clone(), idle);
         let (client, fresh) = (of_endpoint(usize::MAX)?, of_endpoint(0)?);
@@ -172,14 +170,14 @@ impl Webhook {
         response::outcome(response, hint)
     }
 
-    pub(super) fn no_answer(&self, error: reqwest::Error) -> RequestRefusal {
+    pub(super) fn no_answer(&self, error: RequestError) -> RequestRefusal {
         // The endpoint may refuse connections because of the client certificate. Once the endpoint has answered, this cause
         // is ruled out.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
         let suspicion = suspicion.filter(|_| response::is_perhaps_refused(&error));
         let is_late = error.is_timeout() && !error.is_connect();
         let about = if is_late { RefusalScope::Time } else { RefusalScope::Endpoint };
-        let mut error = response::unanswered(error, self.settings.timeout, "could not send the event");
+        let mut error = response::unanswered(&error, self.settings.timeout, "could not send the event");
         if let (Some(suspicion), SinkError::Refused { message, fault, .. }) = (suspicion, &mut error) {
             message.push_str("; ");
             message.push_str(suspicion);
@@ -206,23 +204,22 @@ impl Webhook {
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let signature = self.settings.keys.sign(id, timestamp, body);
         let url = below.as_ref().map_or_else(|| self.settings.url.clone(), |below| self.settings.below(below));
-        let mut request = self
-            .client
-            .post(url)
-            .header(CONTENT_TYPE, *content_type)
-            .header("webhook-id", id)
-            .header("webhook-timestamp", timestamp)
-            .body(encoded);
-        if let Some(signature) = signature {
-            request = request.header("webhook-signature", signature);
+        let texts = [
+            (CONTENT_TYPE, Some((*content_type).to_owned())),
+            (HeaderName::from_static("webhook-id"), Some(id.clone())),
+            (HeaderName::from_static("webhook-timestamp"), Some(timestamp.to_string())),
+            (HeaderName::from_static("webhook-signature"), signature),
+            (CONTENT_ENCODING, self.settings.compression.map(|compression| <&str>::from(compression).to_owned())),
+        ];
+        let mut request = Request::new(Method::POST, url);
+        *request.body_mut() = Some(encoded.into());
+        for (name, text) in texts {
+            let Some(value) = text.map(HeaderValue::try_from) else { continue };
+            let value = value.map_err(|error| self.no_answer(RequestError::Invalid(error.into())))?;
+            request.headers_mut().insert(name, value);
         }
-        if let Some(compression) = self.settings.compression {
-            request = request.header(CONTENT_ENCODING, <&str>::from(compression));
-        }
-        if let Some(token) = token {
-            request = request.header(AUTHORIZATION, token);
-        }
-        request.build().map_err(|error| self.no_answer(error))
+        request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token.clone())));
+        Ok(request)
     }
 
     /// Sends a request. If its connection ends without a response, sends it once more immediately, on a new connection.
@@ -230,13 +227,11 @@ impl Webhook {
     /// Endpoints close idle connections, perhaps at the moment when a request is sent. If the endpoint had already read the
     /// request, it receives the request twice, with the same id, as after any delivery without a response. If the endpoint
     /// has never answered, the request is not sent again, because the endpoint probably refuses the connection.
-    async fn send(&self, offer: &Offer<'_>, request: Request) -> reqwest::Result<Response> {
+    async fn send(&self, offer: &Offer<'_>, request: Request) -> Result<Response, RequestError> {
         let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
         let answer = self.execute(&self.client, offer, request, 0).await;
         match (answer, again) {
-            (Err(error), Some(again)) if response::is_broken_off(&error) => {
-                self.execute(&self.fresh, offer, again, 1).await
-            }
+            (Err(error), Some(again)) if error.is_broken_off() => self.execute(&self.fresh, offer, again, 1).await,
             (answer, _) => answer,
         }
     }
@@ -248,7 +243,7 @@ impl Webhook {
         offer: &Offer<'_>,
         mut request: Request,
         resends: u32,
-    ) -> reqwest::Result<Response> {
+    ) -> Result<Response, RequestError> {
         let has_turn = offer.has_turn.swap(false, Ordering::Relaxed);
         let turn = if has_turn { Turn::now() } else { self.caller(offer.lane).turn().await };
         let span = RequestSpan::begin("POST", &self.settings.url, || self.settings.shown_url(), resends);

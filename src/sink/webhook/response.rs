@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Response, StatusCode};
 
 use crate::{Fault, SinkError};
-use net::http::{self, NotPublic, find};
+use net::http::{self, NotPublic, RequestError, find};
 use net::shortage::Shortage;
 
 /// The largest response body that is read, in bytes.
@@ -77,7 +77,7 @@ pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Req
 }
 
 /// A short name for the reason why no response arrived.
-pub(super) fn kind(error: &reqwest::Error) -> &'static str {
+pub(super) fn kind(error: &RequestError) -> &'static str {
     match error {
         error if error.is_timeout() => "timeout",
         error if error.is_connect() => "connect",
@@ -85,36 +85,30 @@ pub(super) fn kind(error: &reqwest::Error) -> &'static str {
     }
 }
 
-/// Whether the connection was established, and then ended before the response.
-pub(super) fn is_broken_off(error: &reqwest::Error) -> bool {
-    error.is_request() && !error.is_connect() && !error.is_timeout() && find::<rustls::Error>(error).is_none()
-}
-
 /// Whether the endpoint itself may have ended the connection.
-pub(super) fn is_perhaps_refused(error: &reqwest::Error) -> bool {
+pub(super) fn is_perhaps_refused(error: &RequestError) -> bool {
     let is_alert = matches!(find::<rustls::Error>(error), Some(rustls::Error::AlertReceived(_)));
     is_alert || !(error.is_timeout() || error.is_connect())
 }
 
 /// Explains why no response arrived. `doing` describes the failure if the connection was established. A shortage of this
 /// machine is no refusal by the endpoint, so no event becomes a dead letter because of it.
-pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) -> SinkError {
+pub(super) fn unanswered(error: &RequestError, timeout: Duration, doing: &str) -> SinkError {
     // The error of a failed lookup of the host's name does not contain the system's error.
     let shortage =
-        Shortage::of(&error).or_else(|| if error.is_connect() { Shortage::of_descriptors_now() } else { None });
+        Shortage::of(error).or_else(|| if error.is_connect() { Shortage::of_descriptors_now() } else { None });
     // Problems with certificates and addresses last until an operator fixes them.
-    let is_lasting = find::<rustls::Error>(&error).is_some() || find::<NotPublic>(&error).is_some();
+    let is_lasting = find::<rustls::Error>(error).is_some() || find::<NotPublic>(error).is_some();
     let fault = if is_lasting { Fault::Operator } else { Fault::Target };
     let refused = |message| SinkError::Refused { message, retry_after: None, fault };
     if error.is_timeout() {
         return refused(format!("did not answer within {timeout:?}"));
     }
     let doing = if error.is_connect() { "could not connect" } else { doing };
-    let error = error.without_url();
-    let reason = http::reason(&error);
+    let reason = http::reason(error);
     match shortage {
         Some(shortage) => SinkError::away(format!("{doing}: {reason}{}", shortage.advice())),
-        None => refused(format!("{doing}: {reason}{}", http::advice(&error))),
+        None => refused(format!("{doing}: {reason}{}", http::advice(error))),
     }
 }
 

@@ -27,6 +27,7 @@ use telemetry::metrics::Metrics;
 mod batches;
 mod pause;
 mod subjects;
+mod unreadable;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -7,7 +7,7 @@
 //!   the current token is used until it expires.
 //! * **Nothing leaks.** Neither the client secret nor a token appears in an error or in `Debug`. The only part of a
 //!   response that is shown is the error code. The specification defines its values.
-//! * **Bounded.** The webhook's timeout limits each fetch, and the size of a response is limited.
+//! * **Bounded.** The webhook's timeout limits the wait for a response and the wait for its body, and the size of a response is limited.
 //!
 //! # Cancellation
 //!
@@ -17,7 +17,7 @@ use std::fmt;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, StatusCode};
+use reqwest::{Method, Request, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use strum::{EnumString, IntoStaticStr, VariantNames};
@@ -28,7 +28,7 @@ use url::form_urlencoded::byte_serialize;
 
 use super::response::{self, RefusalScope, RequestRefusal};
 use crate::{Fault, SinkError};
-use net::http::{self, basic, sensitive};
+use net::http::{self, Client, basic, sensitive};
 use net::secret::Secret;
 
 /// The lifetime of a token if the response does not state one.
@@ -137,16 +137,19 @@ impl Tokens {
         let mut form = vec![("grant_type", "client_credentials")];
         form.extend(scope.as_deref().map(|scope| ("scope", scope)));
         form.extend(audience.as_deref().map(|audience| ("audience", audience)));
-        let mut request = self.client.post(token_url.clone()).header(ACCEPT, "application/json");
+        let mut request = Request::new(Method::POST, token_url.clone());
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
         match credentials {
-            Credentials::Header => request = request.header(AUTHORIZATION, credentials_of(client_id, client_secret)),
+            Credentials::Header => drop(headers.insert(AUTHORIZATION, credentials_of(client_id, client_secret))),
             Credentials::Body => form.extend([("client_id", &**client_id), ("client_secret", client_secret.expose())]),
         }
         let form = serde_urlencoded::to_string(form).expect("pairs of texts are a form");
-        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form);
+        *request.body_mut() = Some(form.into());
         let asked = Instant::now();
-        let response = request.send().await.map_err(|error| {
-            match response::unanswered(error, self.timeout, "no response arrived") {
+        let response = self.client.execute(request).await.map_err(|error| {
+            match response::unanswered(&error, self.timeout, "no response arrived") {
                 SinkError::Refused { message, fault, .. } => {
                     self.refused(&format!("the request to the token endpoint failed: {message}"), fault, None)
                 }
@@ -154,7 +157,7 @@ impl Tokens {
             }
         })?;
         let (status, retry_after) = (response.status(), http::retry_after(response.headers()));
-        let body = response::body(response).await;
+        let body = tokio::time::timeout(self.timeout, response::body(response)).await.ok().flatten();
         if !status.is_success() {
             let is_temporary = status.is_server_error()
                 || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);

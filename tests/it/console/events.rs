@@ -133,20 +133,26 @@ async fn an_export_of_a_table_that_fails_is_aborted_and_says_so() {
     daemon.stop().await;
     rusqlite::Connection::open(setup.path("events.db")).unwrap().execute_batch("drop table events").unwrap();
     for (kind, begins) in [("csv", "verdict,type,"), ("jsonl", "{\"error\":\"INCOMPLETE: ")] {
-        let mut answer = visitor.ask(reqwest::Method::GET, &format!("/export?as={kind}")).send().await.unwrap();
-        let mut received = Vec::new();
-        let failed = loop {
-            match answer.chunk().await {
-                Ok(Some(part)) => received.extend(part),
-                Ok(None) => break false,
-                Err(_) => break true,
-            }
-        };
-        let received = String::from_utf8(received).unwrap();
-        assert!(failed, "the transfer is aborted: {received}");
+        let received = incomplete(&visitor, &format!("/export?as={kind}")).await;
         assert!(received.starts_with(begins), "{received}");
-        assert!(received.lines().last().unwrap().contains("INCOMPLETE: this export ends here"), "{received}");
     }
+}
+
+/// Downloads a file whose transfer is aborted, and returns the received part.
+async fn incomplete(visitor: &Visitor, path: &str) -> String {
+    let mut answer = visitor.ask(reqwest::Method::GET, path).send().await.unwrap();
+    let mut received = Vec::new();
+    let failed = loop {
+        match answer.chunk().await {
+            Ok(Some(part)) => received.extend(part),
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    let received = String::from_utf8(received).unwrap();
+    assert!(failed, "the transfer is aborted: {received}");
+    assert!(received.lines().last().unwrap().contains("INCOMPLETE: this export ends here"), "{received}");
+    received
 }
 
 #[tokio::test]
@@ -312,4 +318,44 @@ async fn without_a_table_the_service_is_searched_and_the_page_says_so() {
     let watchers = visitor.get("/?type=watcher.event").await;
     assert!(!watchers.body.contains("<bdi>query.status</bdi></td>"), "{watchers:?}");
     assert!(visitor.get("/daemon").await.body.contains("The daemon is unreachable"));
+}
+
+#[tokio::test]
+async fn without_a_table_an_export_contains_every_event_of_the_chosen_channels() {
+    let options = Options { channels: 2, events: 450, unsigned: 0.2, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let offsets = |channel| simulator.offsets(channel).into_iter().map(|(offset, _)| offset).rev().collect::<Vec<_>>();
+    for (query, channels) in [("", &[0][..]), ("&channel=c1", &[1]), ("&channel=c0&channel=c1", &[0, 1])] {
+        let file = visitor.get(&format!("/export?as=jsonl{query}")).await.body;
+        let exported: Vec<_> = file.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect();
+        let exported: Vec<_> = exported.iter().map(|line| (&line["channel"], line["offset"].as_i64())).collect();
+        let names = ["c0", "c1"].map(Value::from);
+        let expected = channels
+            .iter()
+            .flat_map(|channel| offsets(*channel).into_iter().map(|offset| (&names[*channel], Some(offset))));
+        assert_eq!(exported, expected.collect::<Vec<_>>(), "{query}");
+        let sheet = visitor.get(&format!("/export?as=csv{query}")).await.body;
+        assert_eq!(sheet.lines().count(), 1 + exported.len(), "{query}");
+    }
+    let (named, both) = ("&name=SettlementAccepted", "&name=SettlementAccepted&name=SettlementExecuted");
+    let [one, both] = [named, both].map(async |query| visitor.get(&format!("/export?as=csv{query}")).await.body);
+    let (one, both) = (one.await.lines().count(), both.await.lines().count());
+    assert!(1 < one && one < both && both < 451, "{one} {both}");
+}
+
+#[tokio::test]
+async fn without_a_table_an_export_that_cannot_continue_is_aborted_and_says_so() {
+    let simulator = Simulator::start(Options { events: 0, ..Options::default() }).await.unwrap();
+    // More events than a page were created in each second, so the service cannot be asked for the older ones.
+    simulator.publish(0, 1_500);
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    let console = setup.console(&[]).await;
+    let received = incomplete(&console.enter().await, "/export?as=csv").await;
+    assert_eq!(received.lines().count(), 1 + 200 + 1, "the head, a page and the error");
+    assert!(received.contains("complete down to offset 1301"), "{received}");
 }

@@ -1,6 +1,7 @@
 //! The machine fails under the daemon: a full disk, or a state directory that is gone or read-only. The daemon waits or
 //! exits with a clear message, and no event is lost.
 
+use rustix::process::Signal;
 use simulator::{Options, Simulator};
 
 use crate::support::{Mount, Receiver, Reply, Setup, deliverable, fill, offsets};
@@ -136,6 +137,37 @@ async fn a_failed_state_ends_the_daemon_at_once_although_another_sink_does_not_a
     assert_eq!(ended.code, Some(1), "{}", ended.log.0);
     let said = ended.log.at("ERROR");
     assert!(said.iter().any(|line| line.to_string().contains("nothing more can be recorded")), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_state_that_fails_during_a_stop_decides_the_exit_code_although_the_grace_period_expires_too() {
+    let options = Options { channels: 2, events: 5, unsigned: 0.2, ..Options::default() };
+    let simulator = Simulator::start(options).await.unwrap();
+    let (hangs, answers) = (Receiver::start().await, Receiver::start().await);
+    let mut setup = Setup::reading(&simulator)
+        .with("channels.c0.sinks", vec!["hangs"])
+        .with("channels.c1.sinks", vec!["answers"])
+        .with("shutdown_grace", "2s");
+    setup.remove("sinks.file");
+    for (sink, receiver) in [("hangs", &hangs), ("answers", &answers)] {
+        setup.define_webhook(sink, receiver);
+        setup.set(&format!("sinks.{sink}.timeout"), "10m");
+        receiver.always(Some(Reply::Hang));
+    }
+    let mut daemon = setup.start();
+    daemon.until("both webhooks hang", |_| hangs.requests() == 1 && answers.requests() == 1).await;
+    daemon.signal(Signal::TERM);
+    daemon.until_logged("stopping: finishing and recording the current batch").await;
+    std::fs::rename(setup.path("state"), setup.path("elsewhere")).unwrap();
+    answers.always(None);
+    answers.release();
+
+    let ended = daemon.ended().await;
+    assert_eq!(ended.code, Some(1), "{}", ended.log.0);
+    let (failed, expired) = (ended.log.at("ERROR"), ended.log.at("WARN"));
+    assert!(failed.iter().any(|line| line.to_string().contains("nothing more can be recorded")), "{failed:?}");
+    assert!(expired.iter().any(|line| line.to_string().contains("did not finish in time")), "{expired:?}");
+    assert_eq!(ended.log.lines("channeld ends")[0]["outcome"], "the state failed");
 }
 
 fn recorded(setup: &Setup, offset: i64) -> bool {

@@ -372,7 +372,7 @@ mod tests {
         let dropped = "the table has no row. Nothing is delivered. To deliver again: `channeld pause c0`";
         let lanes = vec![lane("alerts", "answered 401"), lane("warehouse", dropped)];
         let channel = ChannelStatus { channel: "c0".into(), lanes, ..ChannelStatus::default() };
-        let daemon = Some(Process { pid: 1, started: Timestamp::UNIX_EPOCH });
+        let daemon = Some(Process { pid: 1, started: Timestamp::UNIX_EPOCH, log_lines_lost: 0 });
         let mut report = Report { daemon, channels: vec![channel], ..Report::default() };
         report.assess(Vec::new());
         let shown = anstream::adapter::strip_str(&text(false, &report, None)).to_string();

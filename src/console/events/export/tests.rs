@@ -42,7 +42,7 @@ mod of_a_table {
     use rusqlite::{Connection, params};
 
     use super::*;
-    use crate::tables::tests::{CHANNEL, table};
+    use crate::tables::tests::{CHANNEL, slow, table};
     use sink::Search;
 
     async fn exported(table: Table, is_csv: bool) -> Result<Vec<String>, String> {
@@ -57,6 +57,22 @@ mod of_a_table {
         let lines = exported(table, true).await.unwrap();
         assert_eq!(lines.len(), rows);
         assert_eq!(lines.iter().collect::<std::collections::BTreeSet<_>>().len(), rows, "each row once");
+    }
+
+    #[tokio::test]
+    async fn an_export_continues_after_a_page_that_reached_its_time_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let whole = exported(table(directory.path(), Search::None, 50), true).await.unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let slow = slow(table(other.path(), Search::None, 50), 3);
+        assert_eq!((whole.len(), exported(slow, true).await.unwrap()), (50, whole));
+    }
+
+    #[tokio::test]
+    async fn a_page_without_a_row_in_its_time_limit_is_an_error_and_not_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let slow = slow(table(directory.path(), Search::None, 5), 0);
+        assert_eq!(exported(slow, true).await, Err("The table did not respond in time.".to_owned()));
     }
 
     #[tokio::test]

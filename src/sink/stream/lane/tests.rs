@@ -30,6 +30,10 @@ struct Stream {
     is_searched_whole: bool,
     /// Whether the next append is carried out and never answered.
     is_silent: bool,
+    /// The most events that are appended before the time limit of an append.
+    in_time: Option<usize>,
+    /// The number of events of each append that was tried.
+    tried: Vec<usize>,
 }
 
 #[derive(Clone, Default)]
@@ -91,6 +95,10 @@ impl Log for LogInMemory {
     async fn append(&mut self, events: Vec<EventKey>, position: &Position) -> Result<Appended, SinkError> {
         let is_silent = {
             let mut stream = lock(&self.0);
+            stream.tried.push(events.len());
+            if stream.in_time.is_some_and(|most| events.len() > most) {
+                return Err(SinkError::away("no answer in time".to_owned()));
+            }
             let is_refused = |key: &EventKey| stream.is_closed || Some(key.offset) == stream.refused;
             if let Some(at) = events.iter().position(is_refused) {
                 let is_one_by_one = stream.is_one_by_one;
@@ -250,4 +258,29 @@ async fn late_deliveries_after_a_lost_position_are_lost() {
     let recorded =
         Recorded { lane: identity, epoch: 1, through, pending: BTreeSet::new(), confirmed, late: late.into() };
     assert_eq!(lane.resume(&recorded).await.unwrap().lost, [3, 4].map(key).into());
+}
+
+#[tokio::test]
+async fn an_append_that_takes_too_long_is_repeated_in_smaller_parts_which_grow_again() {
+    let log = LogInMemory::default();
+    lock(&log.0).in_time = Some(3);
+    let mut lane = begun(&log).await;
+    let (mut delivered, mut failures) = (0, 0);
+    while let Err(late) = deliver(&mut lane, delivered, delivered + 1..=100).await {
+        assert!(matches!(late.error, SinkError::Unavailable { .. }), "{late:?}");
+        (delivered, failures) = (delivered + i64::try_from(late.delivered).unwrap(), failures + 1);
+        resume(&mut lane, (delivered > 0).then(|| offset(delivered)), Some(Confirmed::default())).await;
+    }
+    let tried = mem::take(&mut lock(&log.0).tried);
+    assert_eq!(tried[..4], [8, 4, 2, 2]);
+    assert!(failures < 6, "progress does not need a failure each time: {tried:?}");
+
+    lock(&log.0).in_time = None;
+    let mut after = 100;
+    while lock(&log.0).tried.last() != Some(&8) {
+        deliver(&mut lane, after, after + 1..=after + 16).await.unwrap();
+        after += 16;
+        assert!(after < 2_000, "{:?}", lock(&log.0).tried);
+    }
+    assert_eq!(log.offsets(), (1..=after).collect::<Vec<_>>());
 }

@@ -1,6 +1,10 @@
+use std::sync::Arc;
+
+use reqwest::header::HeaderMap;
 use serde_json::json;
 
 use super::*;
+use net::http::{ConnectionSettings, Proxy};
 
 fn granted(answer: Value) -> Option<(String, Duration, Duration)> {
     let asked = Instant::now();
@@ -69,8 +73,10 @@ async fn a_valid_token_is_used_if_renewal_fails() {
         audience: None,
         token_url: token_url.clone(),
     };
-    let client = http::client_for(&token_url).unwrap().no_proxy().build().unwrap();
-    let tokens = Tokens::new(settings, client, Duration::from_secs(10));
+    let timeout = Duration::from_secs(10);
+    let direct = ConnectionSettings { proxy: Proxy::Direct, ..ConnectionSettings::default() };
+    let client = Client::new(&token_url, &direct, HeaderMap::new(), timeout, 0, Arc::default()).unwrap();
+    let tokens = Tokens::new(settings, client, timeout);
     let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
     let authorization = sensitive("Bearer t").unwrap();
     *tokens.cached.lock().await =

@@ -16,12 +16,18 @@ fn stream_of(setup: Setup, nats: &Nats, number: usize) -> Setup {
 
 #[tokio::test]
 async fn check_and_daemon_agree_about_streams() {
-    let mappings = "mappings: { \"positions1.>\": \"mapped1.>\" }";
-    let Some(nats) = Nats::start_with(mappings, json!({})) else { return };
+    let mapped =
+        ["positions1", "events12", "events13"].map(|subject| format!("\"{subject}.>\": \"mapped_{subject}.>\""));
+    let mappings = format!("mappings: {{ {} }}", mapped.join(", "));
+    let Some(nats) = Nats::start_with(&mappings, json!({})) else { return };
     // The settings of the stream that exists, and the problem of the sink.
     let cases = [
         ("a stream", Some(json!({})), None),
-        ("mapped positions", Some(json!({"subjects": ["events1.>", "positions1.>", "mapped1.>"]})), Some("(mappings)")),
+        (
+            "mapped positions",
+            Some(json!({"subjects": ["events1.>", "positions1.>", "mapped_positions1.>"]})),
+            Some("(mappings)"),
+        ),
         ("a missing stream", None, None),
         (
             "transformed positions",
@@ -40,6 +46,12 @@ async fn check_and_daemon_agree_about_streams() {
         ("subjects of another stream", None, Some("takes the subject events9.")),
         ("too many replicas", None, Some("not in a cluster")),
         ("a missing stream that is not created", None, Some("create it, or set create = true")),
+        (
+            "mapped events",
+            Some(json!({"subjects": ["events12.>", "positions12.>", "mapped_events12.>"]})),
+            Some("such as mapped_events12.check.check (mappings)"),
+        ),
+        ("events mapped to a subject that the stream does not take", Some(json!({})), Some("(mappings)")),
     ];
     for (number, (_, stream, _)) in cases.iter().enumerate() {
         let Some(settings) = stream else { continue };
@@ -72,8 +84,9 @@ async fn check_and_daemon_agree_about_streams() {
     let mapped = stream_of(Setup::reading(&simulator), nats, 1);
     for _ in 0..2 {
         let mut daemon = mapped.start();
-        let is_named =
-            |daemon: &Daemon| daemon.log().0.contains("stores the lane's position under the subject mapped1.");
+        let is_named = |daemon: &Daemon| {
+            daemon.log().0.contains("stores the lane's position under the subject mapped_positions1.")
+        };
         daemon.until("the mapping is reported", is_named).await;
         daemon.kill().await;
     }

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use simulator::{Options, Simulator};
+
 use super::failures::trouble;
 use crate::support::{
-    Daemon, Database, Delivered, Server, Setup, Tables, everything, programs, serving, signed, skip, sqlite,
+    Daemon, Database, Delivered, Relay, Server, Setup, Tables, deliverable, everything, programs, serving, signed,
+    skip, sqlite,
 };
 
 /// Pairs of distinct words, joined with a hyphen. A `tsvector` stores both words and the compound. All letters have
@@ -212,4 +215,44 @@ async fn statements_that_exceed_the_time_limit_of_the_server_become_smaller_unti
     let why = refused.first().map(|line| line["error"].to_string()).unwrap_or_default();
     assert!(why.contains("with fewer rows in each statement"), "{why}");
     tables.assert_each_once(&(1..=200).collect::<Vec<_>>(), 200);
+}
+
+/// In a second, this many bytes pass to the server. 200 rows take longer than the 10 s that the first answer may take.
+const SLOW_CONNECTION: usize = 120_000;
+
+/// The number of rows of the largest statement that has written events above an offset.
+fn largest_statement(tables: &Tables, above: usize) -> usize {
+    let query = format!(
+        "select max(rows) from (select count(*) as rows from events where event_offset > {above} group by xmin::text) s"
+    );
+    tables.database.psql(&query)[0].parse().unwrap()
+}
+
+#[tokio::test]
+async fn statements_on_a_slow_connection_become_smaller_until_they_succeed_and_grow_again() {
+    let Some(server) = Server::start() else { return skip("PostgreSQL") };
+    if !programs(&["psql", "python3"]) {
+        return;
+    }
+    let database = Database::on(Arc::new(server)).await;
+    let relay = Relay::before(database.server.socket()).await;
+    let simulator = Simulator::start(Options { events: 1, ..Options::default() }).await.unwrap();
+    let (mut setup, tables) = Setup::reading(&simulator).with_tables(database);
+    setup.set("sinks.warehouse.url", tables.database.url_by(relay.address()));
+    let mut daemon = setup.start();
+    tables.until(&mut daemon, 1).await;
+    relay.passes(SLOW_CONNECTION);
+    simulator.publish(0, 400);
+    tables.until(&mut daemon, 401).await;
+    let refused = daemon.log().lines("sink refused: its events wait and will be offered again");
+    assert!(refused.len() == 1, "one attempt takes too long: {refused:?}");
+    // The server may receive the first statement completely after the daemon has given it up.
+    assert!(largest_statement(&tables, 201) <= 125, "a quarter of 500");
+
+    relay.passes(0);
+    simulator.publish(0, 4_000);
+    tables.until(&mut daemon, 4_401).await;
+    daemon.stop().await;
+    assert!(largest_statement(&tables, 401) > 125, "statements become larger again");
+    tables.assert_each_once(&deliverable(&simulator, 0), 4_401);
 }

@@ -14,6 +14,7 @@ use axum::routing::post;
 use axum::serve::Listener;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::rustls::ServerConfig;
 
@@ -27,7 +28,7 @@ pub(crate) enum Reply {
     Refuse(u16, Option<u64>),
     /// 204, after this delay. The request is recorded immediately.
     Slow(Duration),
-    /// No answer. The request is recorded immediately.
+    /// No answer until [`Receiver::release`], and then 204. The request is recorded immediately.
     Hang,
 }
 
@@ -79,6 +80,7 @@ struct Book {
     requests: usize,
     accepted: Vec<Post>,
     tokens: Option<Tokens>,
+    released: Arc<Notify>,
 }
 
 /// The state of the token endpoint, `/token`.
@@ -186,6 +188,11 @@ impl Receiver {
         *self.garbage.lock().unwrap_or_else(PoisonError::into_inner) = garbage;
     }
 
+    /// Answers the requests that hang at this moment.
+    pub(crate) fn release(&self) {
+        self.lock().released.notify_waiters();
+    }
+
     /// The number of requests, including refused requests.
     pub(crate) fn requests(&self) -> usize {
         self.lock().requests
@@ -235,7 +242,7 @@ async fn receive(
 ) -> (StatusCode, HeaderMap) {
     let bytes = body.len();
     let body = decompressed(&headers, &body);
-    let reply = {
+    let (reply, released) = {
         let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
         book.requests += 1;
         if let Some(tokens) = &book.tokens {
@@ -253,7 +260,8 @@ async fn receive(
             let path = uri.path_and_query().unwrap().to_string();
             book.accepted.push(Post { version, path, headers, body, bytes, at: Instant::now() });
         }
-        reply
+        // Created while the book is locked, so that a release after the recording is not missed.
+        (reply, book.released.clone().notified_owned())
     };
     let mut answer = HeaderMap::new();
     let status = match reply {
@@ -267,7 +275,10 @@ async fn receive(
             tokio::time::sleep(delay).await;
             StatusCode::NO_CONTENT
         }
-        Some(Reply::Hang) => std::future::pending().await,
+        Some(Reply::Hang) => {
+            released.await;
+            StatusCode::NO_CONTENT
+        }
         None => StatusCode::NO_CONTENT,
     };
     (status, answer)

@@ -60,6 +60,8 @@ struct State {
     line: AtomicU8,
     /// The line's state from the next commit on. `Good` changes nothing.
     at_commit: AtomicU8,
+    /// How many bytes of requests pass in a second on each connection. 0: no limit.
+    rate: AtomicUsize,
     /// The number of open connections.
     connections: AtomicUsize,
     /// The number of commits that a `Silent` line holds back.
@@ -143,6 +145,11 @@ impl Relay {
     /// Sets the state of the line from now on.
     pub(crate) fn becomes(&self, line: Line) {
         self.state.line.store(line as u8, Ordering::Relaxed);
+    }
+
+    /// Lets only this many bytes of requests pass in a second on each connection. 0: no limit.
+    pub(crate) fn passes(&self, bytes_per_second: usize) {
+        self.state.rate.store(bytes_per_second, Ordering::Relaxed);
     }
 
     /// Sets the state of the line from the next commit on, including that commit.
@@ -252,6 +259,13 @@ async fn relay(client: TcpStream, server: impl AsyncRead + AsyncWrite, state: &S
             }
             if is(Line::Slow) {
                 tokio::time::sleep(DELAY).await;
+            }
+            let rate = state.rate.load(Ordering::Relaxed);
+            if rate > 0 {
+                tokio::time::sleep(
+                    Duration::from_secs(1) * u32::try_from(count).unwrap() / u32::try_from(rate).unwrap(),
+                )
+                .await;
             }
             let is_awaited = state.is_awaited(&bytes[..count]);
             if is_awaited {
