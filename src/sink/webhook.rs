@@ -74,7 +74,7 @@ impl Sink for Webhook {
     /// Sends a HEAD request, which by definition has no effect.
     async fn probe(&self) -> Result<String, SinkError> {
         let request = self.authorized(Method::HEAD).await?;
-        let response = self.client.execute(request).await.map_err(|error| self.no_answer(error).error)?;
+        let response = self.client.execute(request).await.map_err(|error| self.no_answer(&error).error)?;
         let status = response.status().as_u16();
         let why = match status {
             401 | 403 | 407 => Some("are the credentials correct?"),

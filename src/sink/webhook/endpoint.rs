@@ -133,7 +133,7 @@ impl Webhook {
         loop {
             let token = self.token().await?;
             let request = self.request(post, encoded.clone(), token.as_ref())?;
-            let response = self.send(offer, request).await.map_err(|error| self.no_answer(error))?;
+            let response = self.send(offer, request).await.map_err(|error| self.no_answer(&error))?;
             self.answered.store(true, Ordering::Relaxed);
             match (&self.tokens, &token) {
                 (Some(tokens), Some(token)) if response.status() == StatusCode::UNAUTHORIZED && !is_new => {
@@ -170,14 +170,14 @@ impl Webhook {
         response::outcome(response, hint)
     }
 
-    pub(super) fn no_answer(&self, error: RequestError) -> RequestRefusal {
+    pub(super) fn no_answer(&self, error: &RequestError) -> RequestRefusal {
         // The endpoint may refuse connections because of the client certificate. Once the endpoint has answered, this cause
         // is ruled out.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
-        let suspicion = suspicion.filter(|_| response::is_perhaps_refused(&error));
+        let suspicion = suspicion.filter(|_| response::is_perhaps_refused(error));
         let is_late = error.is_timeout() && !error.is_connect();
         let about = if is_late { RefusalScope::Time } else { RefusalScope::Endpoint };
-        let mut error = response::unanswered(&error, self.settings.timeout, "could not send the event");
+        let mut error = response::unanswered(error, self.settings.timeout, "could not send the event");
         if let (Some(suspicion), SinkError::Refused { message, fault, .. }) = (suspicion, &mut error) {
             message.push_str("; ");
             message.push_str(suspicion);
@@ -215,7 +215,7 @@ impl Webhook {
         *request.body_mut() = Some(encoded.into());
         for (name, text) in texts {
             let Some(value) = text.map(HeaderValue::try_from) else { continue };
-            let value = value.map_err(|error| self.no_answer(RequestError::Invalid(error.into())))?;
+            let value = value.map_err(|error| self.no_answer(&RequestError::Invalid(error.into())))?;
             request.headers_mut().insert(name, value);
         }
         request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token.clone())));
