@@ -79,7 +79,7 @@ fn content(listed: &Result<Vec<FeedConsumer>, Unlisted>, read_only: bool, now: T
     html! {
         div.heading { div {
             h1 { "Consumers" }
-            p.sub { "Applications that read the events of a channel from the feed. A cursor is the position of the last event that the consumer has committed. The lag is the number of later events." }
+            p.sub { "Applications that read the events of a channel from the feed. A cursor is the position of the last event that the consumer has committed. Positions number the events of a channel in the order in which they were written, and are not offsets. The lag is the number of later events." }
         } }
         @match listed {
             Err(Unlisted::Failed(why)) => p.notice.bad { (whole(why)) },

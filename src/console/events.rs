@@ -83,6 +83,7 @@ fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&RowPage>) -
     };
     let count = if query.filter.words.is_empty() { count } else { format!("{count} with these words") };
     let index = match table.search {
+        Search::Words if !query.filter.words.is_empty() && table.finds_last_written_first() => "the last written first",
         Search::Words => "with a word index",
         Search::Trigrams => "with a trigram index",
         Search::None => "without a search index",

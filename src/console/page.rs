@@ -15,8 +15,10 @@ use super::state::State;
 use super::text::{sentence, whole, with_commands};
 use operator::runbook;
 
+mod markdown;
 mod values;
 
+use markdown::markdown;
 pub(super) use values::{ago, copied, copy_button, events, network_name, search_field, signer, time, with_copy_button};
 
 /// The tabs of the navigation: the address and the name.
@@ -27,9 +29,6 @@ pub(super) const TABS: [(&str, &str); 4] = [
     // The longest name is last, because it has a line of its own on a phone.
     ("/held", "Quarantine and dead letters"),
 ];
-
-/// The width of a runbook text, in columns.
-const WIDTH: usize = 88;
 
 /// A request from a browser that is signed in.
 pub(super) struct PageRequest {
@@ -188,10 +187,10 @@ pub(super) async fn nowhere(request: PageRequest) -> Response {
 /// Explains the words that the pages use.
 pub(super) async fn concepts(request: PageRequest) -> Response {
     let topics = runbook::topics();
-    let text = runbook::by_name(&topics, "concepts").map(|(topic, _)| topic.text(WIDTH));
+    let text = runbook::by_name(&topics, "concepts").map(|(topic, _)| topic.markdown());
     let content = html! {
         h1 { "Concepts" }
-        pre.runbook tabindex="0" { (text.unwrap_or_default()) }
+        (markdown(&text.unwrap_or_default(), true))
         p.note { code { "channeld explain concepts" } " prints the same text." }
     };
     request.page("Concepts", "", &content).await
@@ -262,7 +261,7 @@ pub(super) fn advice_with(reason: &str, remedy: &str) -> Markup {
             p { strong { "What to do: " } (with_commands(&sentence(remedy))) }
             details {
                 summary { "More" span.hidden { " about " (name) } }
-                pre.runbook tabindex="0" { (topic.text(WIDTH)) }
+                (markdown(&topic.markdown(), false))
                 p.note { code { "channeld explain '" (name) "'" } " prints the same text." }
             }
         }

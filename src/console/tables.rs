@@ -105,6 +105,11 @@ impl OpenSource {
 }
 
 impl Table {
+    /// Whether a search with the word index begins with the row that was written last. Other lists are in the order of time.
+    pub(super) fn finds_last_written_first(&self) -> bool {
+        self.backend.dialect() == Dialect::Sqlite
+    }
+
     /// The sink and the database, in words.
     pub(super) fn described(&self) -> String {
         format!("sink {} ({})", self.sink, <&str>::from(self.backend.dialect()))

@@ -181,13 +181,22 @@ impl Topic {
         if self.names.is_empty() { &self.quotes } else { &self.names }
     }
 
-    /// The runbook's text, followed by the commands that explain the related topics.
-    pub fn text(&self, width: usize) -> String {
-        // The text of the section follows, so a cell that is only a link to it says nothing.
+    /// The runbook's text, as Markdown.
+    pub fn markdown(&self) -> String {
+        let cells = self.told().map(|cell| format!("{cell}\n\n"));
+        cells.chain(self.body.map(str::to_owned)).collect()
+    }
+
+    /// The cells of the row. The text of the section follows, so a cell that is only a link to it says nothing.
+    fn told(&self) -> impl Iterator<Item = &String> {
         let is_link =
             |cell: &&String| self.body.is_some() && text::is_link(cell.split_once(": ").map_or("", |cell| cell.1));
-        let cells = self.cells.iter().filter(|cell| !is_link(cell));
-        let cells: Vec<_> = cells.map(|cell| text::wrapped(cell, "", "  ", width)).collect();
+        self.cells.iter().filter(move |cell| !is_link(cell))
+    }
+
+    /// The runbook's text, followed by the commands that explain the related topics.
+    pub fn text(&self, width: usize) -> String {
+        let cells: Vec<_> = self.told().map(|cell| text::wrapped(cell, "", "  ", width)).collect();
         let cells = (!cells.is_empty()).then(|| cells.join("\n"));
         let body = self.body.map(|body| text::filled(body, width));
         let text = cells.into_iter().chain(body).collect::<Vec<_>>().join("\n\n");

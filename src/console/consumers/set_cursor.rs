@@ -85,6 +85,7 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
         div.confirm {
             h1 { "Set the cursor" }
             p { "Consumer " strong { (text(&entry.consumer)) } ", channel " strong { (text(&entry.channel)) } ". Delivery continues with the event after the cursor." }
+            p.note { "The cursor is a position, not an offset. Positions number the events of the channel in the order in which they were written: 1, 2, 3." }
             dl.numbers {
                 div { dt { "Cursor" } dd { (entry.through) } }
                 div { dt { "Oldest position" } dd { (entry.oldest.map_or_else(|| "–".to_owned(), |oldest| oldest.to_string())) } }
@@ -96,7 +97,7 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
                 input type="hidden" name="consumer" value=(entry.consumer);
                 input type="hidden" name="channel" value=(entry.channel);
                 label.other {
-                    span { "New cursor, from " (range.start()) " to " (range.end()) }
+                    span { "New cursor, a position from " (range.start()) " to " (range.end()) }
                     input type="text" name="cursor" inputmode="numeric" autocomplete="off" required autofocus value=[typed]
                         aria-invalid=[why.map(|_| "true")] aria-describedby=[why.map(|_| "wrong")];
                 }

@@ -8,7 +8,7 @@ use crate::page::{Badge, signer, table, time, with_copy_button};
 use crate::text::{long, text, whole};
 use operator::SignerNames;
 use proof::event::Proofs;
-use proof::verify::{Address, Report};
+use proof::verify::{Address, Hash, Report};
 
 /// The largest number of signatures on the page.
 pub(super) const MOST_SIGNATURES: usize = 64;
@@ -25,10 +25,11 @@ enum SignatureStatus {
 }
 
 impl SignatureStatus {
-    /// The text of the column. `is_of_event` says whether the report is about this event.
-    fn label(self, is_of_event: bool) -> &'static str {
+    /// The text of the column.
+    fn label(self, about: ReportContent) -> &'static str {
         match self {
-            Self::Yes if !is_of_event => "signed other content",
+            Self::Yes if about == ReportContent::Other => "signed other content",
+            Self::Yes if about == ReportContent::Unreadable => "signed this report",
             Self::Yes => "counted",
             Self::Twice => "duplicate, not counted",
             Self::Stranger => "not in the signer set",
@@ -44,6 +45,15 @@ impl SignatureStatus {
             Self::Twice | Self::Stranger | Self::Malformed => "bad",
         }
     }
+}
+
+/// What the signed report is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReportContent {
+    /// This event and this owner.
+    ThisEvent,
+    Other,
+    Unreadable,
 }
 
 /// Returns how each signature counts, in the order of the signatures.
@@ -70,21 +80,21 @@ fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> V
     each.collect()
 }
 
-/// Summarizes the signatures, both for a valid and for a rejected event. `is_of_event` says whether the report is about
-/// this event and this owner.
-fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_of_event: bool) -> Markup {
+/// Summarizes the signatures, both for a valid and for a rejected event.
+fn summary(verdict: Badge, counted: usize, required: usize, members: usize, about: ReportContent) -> Markup {
     let of =
         "The signatures cover the report. The report contains the workflow owner and the hash of the signed content.";
     match verdict {
         Badge::Verified => html! {
             p.sub { (counted) " of " (required) " required signatures are valid. The signer set has " (members) " members. " (of) }
         },
-        _ if counted >= required && is_of_event => html! {
+        _ if counted >= required && about == ReportContent::ThisEvent => html! {
             p.notice.bad { "The signatures are valid for the signed content. The event is rejected for the reason above." }
         },
         _ if counted >= required => html! {
             p.notice.bad { strong { "These signatures do not prove this event. " }
-                "Members of the network signed the report below, but the report does not match this event. See the differences below." }
+                @if about == ReportContent::Unreadable { "Members of the network signed the report, but the report cannot be read." }
+                @else { "Members of the network signed the report below, but the report does not match this event. See the differences below." } }
         },
         _ => html! {
             p.notice.bad { strong { "Too few valid signatures: " (counted) " of " (required) " required. " } (of) }
@@ -106,10 +116,12 @@ pub(super) fn show(examined: &Examination, verdict: Badge, names: &SignerNames) 
     let event_hash = event.payload.signed.as_deref().map(proof::verify::event_hash);
     let expected_hash = event_hash
         .map_or_else(|| "a hash of signed content, which this event does not have".to_owned(), |hash| hash.to_string());
-    let is_of_event = report
-        .as_ref()
-        .zip(event_hash)
-        .is_some_and(|(report, hash)| report.workflow_owner == owner && hash.0[..] == *report.payload);
+    let is_of_event = |report: &Report<'_>, hash: Hash| report.workflow_owner == owner && hash.0[..] == *report.payload;
+    let about = match (&report, event_hash) {
+        (None, _) => ReportContent::Unreadable,
+        (Some(report), Some(hash)) if is_of_event(report, hash) => ReportContent::ThisEvent,
+        _ => ReportContent::Other,
+    };
     let columns = [("#", ""), ("Signer", ""), ("Signature", ""), ("Result", "")];
     let rows = dissected.makers.iter().zip(&counts).enumerate().map(|(at, (maker, counts))| {
         let signature = ocr.signatures.get(at).and_then(|text| text.as_deref()).unwrap_or("null");
@@ -118,13 +130,13 @@ pub(super) fn show(examined: &Examination, verdict: Badge, names: &SignerNames) 
             html! { (at + 1) },
             signer,
             html! { details.inline { summary.mono { (text(&shortened(signature))) } span.mono.long { (whole(signature)) } } },
-            html! { span class=(counts.class(verdict)) { (counts.label(is_of_event)) } },
+            html! { span class=(counts.class(verdict)) { (counts.label(about)) } },
         ]
     });
     html! {
         section aria-labelledby="proof" {
             h2 #proof { "Who signed" }
-            (summary(verdict, counted, required, members.len(), is_of_event))
+            (summary(verdict, counted, required, members.len(), about))
             (table("Signatures", "signers", &columns, rows))
             @if ocr.signatures.len() > dissected.makers.len() {
                 p.note { "Showing the first " (dissected.makers.len()) " of " (ocr.signatures.len()) " signatures." }
