@@ -183,7 +183,11 @@ impl Topic {
 
     /// The runbook's text, as Markdown.
     pub fn markdown(&self) -> String {
-        let cells = self.told().map(|cell| format!("{cell}\n\n"));
+        let named = |cell: &String| match cell.split_once(": ") {
+            Some((heading, cell)) => format!("**{heading}:** {cell}\n\n"),
+            None => format!("{cell}\n\n"),
+        };
+        let cells = self.told().map(named);
         cells.chain(self.body.map(str::to_owned)).collect()
     }
 

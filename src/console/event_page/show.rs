@@ -159,7 +159,7 @@ fn side_by_side(found: &ShownEvent, verdict: Badge, decoded: Option<&str>) -> Ma
                         p { @match verdict {
                             Badge::Verified => "The signatures cover this content completely.",
                             Badge::Pending => "The proof of this content has not arrived yet.",
-                            _ => "The signatures do not cover this content: do not act on it.",
+                            _ => "The signatures do not prove this content: do not act on it.",
                         } }
                     }
                     (Json(decoded))
