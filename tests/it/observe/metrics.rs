@@ -220,7 +220,12 @@ async fn counters_survive_a_reload_and_removed_parts_disappear() {
 #[tokio::test]
 async fn lag_is_shown_in_events_and_time_across_a_restart() {
     let (simulator, receiver) = (service(&[PROVED; 5]).await, Receiver::start().await);
-    let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
+    // After ten attempts the lane counts as blocked, so they must last longer than the wait for a scrape.
+    let setup = Setup::reading(&simulator)
+        .with_webhook("hook", &receiver)
+        .with("sinks.hook.retry_wait", "5s")
+        .with("sinks.hook.retry_wait_max", "10s")
+        .with_admin();
     receiver.always(Some(Reply::Refuse(503, None)));
     for run in 0..2 {
         let mut daemon = setup.start();
