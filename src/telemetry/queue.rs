@@ -192,7 +192,8 @@ mod tests {
             assert!(Instant::now() < deadline, "the stall is not reported");
             thread::sleep(LOOK_AT_THE_END);
         };
-        assert!(stall.lasts >= MOMENT && stall.lines >= LINES as u64, "{stall:?}");
+        // The pipe accepted some lines when the queue was full already.
+        assert!(stall.lasts >= MOMENT && stall.lines > 0, "{stall:?}");
         let kept = 2 * LINES - usize::try_from(lost).unwrap();
         let mut read = vec![0; kept * line.len()];
         reader.read_exact(&mut read).unwrap();
