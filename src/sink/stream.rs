@@ -43,7 +43,6 @@ use record::Message;
 
 mod lane;
 mod log;
-mod pace;
 mod position;
 
 use position::has_offset;

@@ -7,6 +7,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::request_size::RequestSize;
 use net::postgres::ANSWER_TIMEOUT;
 use net::tasks::lock;
 
@@ -25,10 +26,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// After a timeout, the next statement has the number of its rows divided by this.
 const SHRINK: usize = 4;
 
-/// After this many statements of the current size in a row, the next one may be larger. Growing sooner would cause a timeout,
-/// and the wait after it, again and again.
-const STEADY: u32 = 16;
-
 /// An answer that takes less time than this does not need a long wait.
 const QUICK: Duration = Duration::from_secs(2);
 
@@ -38,22 +35,20 @@ pub(super) struct Effort(Mutex<Limits>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limits {
-    rows: usize,
+    rows: RequestSize,
     wait: Duration,
-    /// How many statements of the current size were written in a row.
-    steady: u32,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self(Mutex::new(Limits { rows: MOST_ROWS, wait: ANSWER_TIMEOUT, steady: 0 }))
+        Self(Mutex::new(Limits { rows: RequestSize::new(MOST_ROWS), wait: ANSWER_TIMEOUT }))
     }
 }
 
 impl Effort {
     /// The most rows of the next statement.
     pub(super) fn rows(&self) -> usize {
-        lock(&self.0).rows
+        lock(&self.0).rows.events()
     }
 
     /// The most rows of the next statement of a delivery with this many messages.
@@ -74,23 +69,16 @@ impl Effort {
         if waited < limits.wait {
             return;
         }
-        limits.rows = (limits.rows / SHRINK).max(1);
+        let fewer = limits.rows.events() / SHRINK;
+        limits.rows.shrink_to(fewer);
         limits.wait = (limits.wait * 2).min(LONGEST_WAIT);
-        limits.steady = 0;
     }
 
-    /// Records that the server has written this many rows in time. After [`STEADY`] statements of the full size, the next one
-    /// may be larger. The wait becomes shorter again after quick answers: otherwise a lane with few events would never notice
+    /// Records that the server has written this many rows in time. The wait becomes shorter again after quick answers: otherwise a lane with few events would never notice
     /// soon that the server no longer answers.
     pub(super) fn succeeded(&self, rows: usize, took: Duration) {
         let mut limits = lock(&self.0);
-        if rows >= limits.rows {
-            limits.steady += 1;
-        }
-        if limits.steady >= STEADY {
-            limits.rows = (limits.rows * 2).min(MOST_ROWS);
-            limits.steady = 0;
-        }
+        limits.rows.succeeded(rows);
         if rows >= MOST_ROWS {
             limits.wait = ANSWER_TIMEOUT;
         } else if rows > 0 && took < QUICK {
@@ -102,6 +90,7 @@ impl Effort {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_size::STEADY;
 
     const SLOW: Duration = ANSWER_TIMEOUT;
 

@@ -22,10 +22,12 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::log::{Appended, ClaimedPosition, Log, UnrecordedEvents};
-use super::pace::Pace;
 use super::{Position, Unrecorded};
 use crate::narrowing::{OTHERS, OtherContent};
-use crate::{Delivery, LaneRef, LateDelivery, Position as LanePosition, Recorded, Resumed, SinkError, Undelivered};
+use crate::request_size::RequestSize;
+use crate::{
+    Delivery, Fault, LaneRef, LateDelivery, Position as LanePosition, Recorded, Resumed, SinkError, Undelivered,
+};
 use net::tasks::lock;
 use proof::event::{ChannelId, EventKey};
 use record::Message;
@@ -62,7 +64,8 @@ pub(crate) struct Lane<L> {
     /// Events that are in the stream, but that the state does not record as delivered. They are skipped when they are
     /// offered.
     held: BTreeSet<EventKey>,
-    pace: Pace,
+    /// The most events of the next append.
+    append_size: RequestSize,
 }
 
 /// The messages of a delivery that are appended next.
@@ -78,8 +81,8 @@ struct Chunk<E> {
 
 impl<L: Log> Lane<L> {
     fn new(identity: LaneRef, log: L) -> Self {
-        let (position, held, pace) = (Position::default(), BTreeSet::new(), Pace::default());
-        Self { identity, log, is_claimed: false, position, held, pace }
+        let (position, held) = (Position::default(), BTreeSet::new());
+        Self { identity, log, is_claimed: false, position, held, append_size: RequestSize::new(usize::MAX) }
     }
 
     /// Claims the lane, and compares its position in the stream with the recorded cursor.
@@ -142,7 +145,7 @@ impl<L: Log> Lane<L> {
         loop {
             let stop = refused.as_ref().map(|(index, _)| *index);
             let Chunk { events, keys, end, unfit } =
-                self.chunk(delivery.messages, *settled, most.min(self.pace.events()), stop);
+                self.chunk(delivery.messages, *settled, most.min(self.append_size.events()), stop);
             // The position after all messages before `end` are delivered.
             let through = delivery.after.max((end > 0).then(|| delivery.through_part(&(0..end))));
             if events.is_empty() && self.position.through == through {
@@ -169,7 +172,13 @@ impl<L: Log> Lane<L> {
             let mut position = base.clone().with(&all);
             (position.epoch, position.delivery, position.through) = (delivery.epoch, Uuid::new_v4(), through);
             let appended = self.log.append(events, &position).await;
-            self.pace.learn(keys.len(), &appended);
+            match &appended {
+                Err(SinkError::Unavailable { fault: Fault::Target, .. }) if !keys.is_empty() => {
+                    self.append_size.shrink_to(keys.len().div_ceil(2));
+                }
+                Ok(Appended::All) => self.append_size.succeeded(keys.len()),
+                _ => {}
+            }
             let there = match appended? {
                 Appended::All => {
                     (named, self.position, *settled) = (all, position, end);

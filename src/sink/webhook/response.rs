@@ -92,7 +92,7 @@ pub(super) fn is_perhaps_refused(error: &RequestError) -> bool {
 }
 
 /// Explains why no response arrived. `doing` describes the failure if the connection was established. A shortage of this
-/// machine is no refusal by the endpoint, so no event becomes a dead letter because of it.
+/// machine is no refusal by the endpoint, so it turns no event into a dead letter.
 pub(super) fn unanswered(error: &RequestError, timeout: Duration, doing: &str) -> SinkError {
     // The error of a failed lookup of the host's name does not contain the system's error.
     let shortage =
