@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::page::{PageRequest, THREE_LINES, advice_with, ago, events, form, signer, table, time};
+use super::page::{PageRequest, advice_with, ago, events, form, signer, table, time};
 use super::palette::{channel_anchor, sink_anchor};
 use super::state::State;
 use super::text::{or_dash, text, whole, with_commands};
@@ -84,7 +84,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
         @if !report.not_ready.is_empty() {
             ul.reasons {
                 @for reason in &report.not_ready {
-                    @let (problem, remedy) = reason.with_remedy(THREE_LINES);
+                    @let (problem, remedy) = reason.with_remedy();
                     li { p { strong { (with_commands(&problem)) } } @if let Some(remedy) = remedy { (advice_with(reason.kind.into(), &remedy)) } }
                 }
             }

@@ -241,14 +241,11 @@ pub(super) fn form(members: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish()
 }
 
-/// The longest remedy that the runbook provides: three lines.
-pub(super) const THREE_LINES: usize = 280;
-
 /// The advice about a problem: the remedy for this message in at most three lines, and the complete text of the runbook in
 /// a collapsed block. `reason` is the name of the problem, and `message` its text.
 pub(super) fn advice(reason: &str, message: &str) -> Markup {
     let topics = runbook::topics();
-    let remedy = runbook::by_name(&topics, reason).map(|(topic, _)| topic.remedy(message, THREE_LINES));
+    let remedy = runbook::by_name(&topics, reason).map(|(topic, _)| topic.remedy(message));
     remedy.map_or_else(|| html! {}, |remedy| advice_with(reason, &remedy))
 }
 

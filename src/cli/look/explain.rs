@@ -21,9 +21,6 @@ const WIDTH: usize = 80;
 /// How many names are suggested for an unknown reason.
 const PROPOSED: usize = 3;
 
-/// The longest remedy of one message.
-const REMEDY: usize = 280;
-
 /// Explain a reason, and the action to take, from the runbook.
 ///
 /// A reason can be the reason of a rejected event (too-few-signatures), an alert (`ChanneldStalled`), a kind of
@@ -103,7 +100,7 @@ pub(crate) fn run(Args { reason, json }: &Args, cx: &mut Context<'_>) -> Result<
         return cx.say_json(&ExplainedReason { reason, kind: *kind, summary, text: Some(text) });
     }
     // The section can have a long list of messages.
-    let remedy = topic.remedy_of_message(&asked, REMEDY).filter(|_| runbook::by_name(&topics, &asked).is_none());
+    let remedy = topic.remedy_of_message(&asked).filter(|_| runbook::by_name(&topics, &asked).is_none());
     let remedy = remedy.map(|remedy| runbook::filled(&format!("for this message: {remedy}"), WIDTH) + "\n\n");
     let remedy = remedy.unwrap_or_default();
     cx.say(format!("{reason}: {}\n\n{remedy}{}", topic.kind.about(), text.trim_end()))

@@ -85,13 +85,13 @@ impl NotReady {
     }
 
     /// The problem and its remedy. The problem begins with the names of the instance, the channel and the sink. Without a remedy in
-    /// the sentence, the remedy is the one of the runbook, in at most `width` characters.
-    pub fn with_remedy(&self, width: usize) -> (String, Option<String>) {
+    /// the sentence, the remedy is the one of the runbook.
+    pub fn with_remedy(&self) -> (String, Option<String>) {
         let (problem, remedy) = split_remedy(&self.detail);
         let of_runbook = || {
             let topics = runbook::topics();
             let (topic, _) = runbook::by_name(&topics, self.kind.into())?;
-            Some(topic.remedy(&self.detail, width))
+            Some(topic.remedy(&self.detail))
         };
         (format!("{}{problem}", self.place()), remedy.map(str::to_owned).or_else(of_runbook))
     }

@@ -3,14 +3,17 @@
 use super::text::{cut, filled, with_code};
 use super::{ANY, Topic};
 
+/// The longest remedy, in characters: three lines on a wide terminal.
+const LONGEST: usize = 280;
+
 /// Wider than any paragraph, so that each paragraph and each item of a list is one line.
 const ONE_LINE: usize = 100_000;
 
 impl Topic {
-    /// The remedy for one problem, in at most `width` characters. `problem` is the message of the problem: if the runbook
+    /// The remedy for one problem, in about three lines. `problem` is the message of the problem: if the runbook
     /// lists remedies for several messages, the remedy for this message is returned.
-    pub fn remedy(&self, problem: &str, width: usize) -> String {
-        if let Some(remedy) = self.remedy_of_message(problem, width) {
+    pub fn remedy(&self, problem: &str) -> String {
+        if let Some(remedy) = self.remedy_of_message(problem) {
             return remedy;
         }
         let body = self.body.map(|body| filled(body, ONE_LINE)).unwrap_or_default();
@@ -20,13 +23,13 @@ impl Topic {
             body.lines()
                 .find(|line| line.starts_with(|c: char| c.is_alphabetic() || c == '`' && !line.starts_with("```")))
         });
-        cut(&with_code(found.unwrap_or(&self.summary)), width)
+        cut(&with_code(found.unwrap_or(&self.summary)), LONGEST)
     }
 
     /// The remedy that the runbook lists for a message; `None` if no item of its list quotes the message.
-    pub fn remedy_of_message(&self, message: &str, width: usize) -> Option<String> {
+    pub fn remedy_of_message(&self, message: &str) -> Option<String> {
         let body = filled(self.body?, ONE_LINE);
-        best_item(&body, message).map(|(_, item)| cut(&with_code(item), width))
+        best_item(&body, message).map(|(_, item)| cut(&with_code(item), LONGEST))
     }
 }
 
@@ -76,7 +79,7 @@ mod tests {
     use super::super::{by_name, topics};
 
     fn remedy(name: &str, problem: &str) -> String {
-        by_name(&topics(), name).unwrap().0.remedy(problem, 280)
+        by_name(&topics(), name).unwrap().0.remedy(problem)
     }
 
     #[test]
@@ -118,7 +121,7 @@ mod tests {
     fn every_topic_has_a_short_remedy() {
         assert!(remedy("event-hash-mismatch", "").starts_with("The event was changed after it was signed"));
         for topic in topics() {
-            let found = topic.remedy("", 280);
+            let found = topic.remedy("");
             assert!(
                 !found.is_empty() && found.chars().count() <= 280 && !found.contains("**"),
                 "{:?}: {found}",

@@ -24,9 +24,6 @@ const BAR: usize = 12;
 /// The number of reasons not to be ready that are shown with their remedies.
 const REMEDIES: usize = 10;
 
-/// The longest remedy that the runbook provides: three lines on a wide terminal.
-pub(super) const REMEDY: usize = 280;
-
 /// The number of unknown values of a channel that are named.
 const UNKNOWN_SHOWN: usize = 5;
 
@@ -107,7 +104,7 @@ fn lines(report: &Report, now: Timestamp) -> Vec<(Style, String)> {
 pub(super) fn with_remedies(report: &Report) -> impl Iterator<Item = (String, Option<String>)> {
     let each = report.reasons.iter().zip(report.not_ready.iter().map(Some).chain(iter::repeat(None))).enumerate();
     each.map(|(at, (text, reason))| match reason {
-        Some(reason) if at < REMEDIES => reason.with_remedy(REMEDY),
+        Some(reason) if at < REMEDIES => reason.with_remedy(),
         _ => (text.clone(), None),
     })
 }

@@ -8,12 +8,12 @@ use unicode_width::UnicodeWidthStr;
 use super::navigation::Model;
 use super::trend;
 use crate::cli::look::status::text::{
-    REMEDY, ago, described, oldest, paused, problem, reasons_of, replays, trouble, unknown, with_remedies,
+    ago, described, oldest, paused, problem, reasons_of, replays, trouble, unknown, with_remedies,
 };
 use crate::cli::terminal::{self, padded, shortened};
 use crate::cli::verdict_line::printable;
 use channel::{ChannelStatus, LaneStatus, Level, SharedWorkflow, StoredEvents, counted, grouped, rate, span};
-use operator::{Report, SignerNames};
+use operator::{NotReady, Report, SignerNames};
 
 /// Columns of the label before a fact.
 pub(super) const LABEL: usize = 12;
@@ -75,7 +75,7 @@ fn title(channel: &ChannelStatus, report: &Report, width: usize, now: Timestamp)
         Span::styled(channel.condition.name(), colour(channel.condition.level())),
         format!("  {}", channel.channel_id).dim(),
     ])];
-    let reasons = reasons_of(report, channel).map(|reason| reason.with_remedy(REMEDY));
+    let reasons = reasons_of(report, channel).map(NotReady::with_remedy);
     lines.extend(reasons.flat_map(|(problem, remedy)| reason("! ", &problem, remedy.as_deref(), width)));
     lines.extend(paused(channel, now).iter().flat_map(|line| wrapped("", line, width, PLAIN.cyan())));
     lines
