@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::cli::terminal::json_for_stdout;
+use crate::cli::terminal::{Table, for_stdout, json_for_stdout, width_of_stdout};
 use crate::config::{Channel, Config, ConfigError};
 use crate::daemon::assembly::{self, AssemblyError};
 use api::{ApiError, Client};
@@ -66,6 +66,25 @@ impl Context<'_> {
         line: impl Fn(&T) -> String,
     ) -> Result<Exit, CommandError> {
         self.say_lines(each.iter().map(|one| if json { to_json(one) } else { line(one) }))
+    }
+
+    /// Writes a list: with `json`, one line of JSON per item; otherwise a table that is not wider than the terminal, or only the line
+    /// `none` if the list is empty.
+    pub(super) fn say_table<T: Serialize>(
+        &mut self,
+        json: bool,
+        each: &[T],
+        none: &str,
+        table: impl FnOnce(&[T]) -> Table,
+    ) -> Result<Exit, CommandError> {
+        if json {
+            return self.say_lines(each.iter().map(to_json));
+        }
+        if each.is_empty() {
+            return self.say(none);
+        }
+        let width = width_of_stdout().unwrap_or(usize::MAX);
+        self.say(for_stdout(&table(each).with_wrapped_ends(width, &[])))
     }
 
     /// Writes a list: with `json`, one line of JSON per item; otherwise `heading` and one line per item, or only the line

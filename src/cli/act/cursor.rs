@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::cli::arguments::Printed;
 use crate::cli::context::{CommandError, Context, Exit, client, configured};
 use crate::cli::first_event::{self, Search};
-use crate::cli::terminal::{Cell, Table, for_stdout, width_of_stdout};
+use crate::cli::terminal::{Cell, Table};
 use crate::cli::verdict_line::printable;
 use channel::{FirstEvent, OffsetOrTime, counted};
 use ledger::Cursor;
@@ -73,14 +73,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
     match command {
         Command::Show(Printed { request, json }) => {
             let cursors = operator.ask(&request).await?;
-            match (json, &*cursors) {
-                (true, _) => cx.say_each(true, &cursors, |_| String::new()),
-                (false, []) => cx.say("No cursor is recorded yet."),
-                (false, _) => {
-                    let width = width_of_stdout().unwrap_or(usize::MAX);
-                    cx.say(for_stdout(&table(&cursors).with_wrapped_ends(width, &[])))
-                }
-            }
+            cx.say_table(json, &cursors, "No cursor is recorded yet.", table)
         }
         Command::Set { request, to, back_to, yes, json } => {
             let target = to.or(back_to).expect("one of the two is required");

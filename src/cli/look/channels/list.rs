@@ -5,7 +5,7 @@ use std::iter;
 use serde::Serialize;
 
 use crate::cli::context::{CommandError, Context, Exit};
-use crate::cli::terminal::{Cell, Table, for_stdout, width_of_stdout};
+use crate::cli::terminal::{Cell, Table};
 use crate::cli::verdict_line::printable;
 use crate::config::{self, ConfigText};
 use api::{AccountName, ApiError, Client, ListedChannel};
@@ -35,14 +35,7 @@ pub(super) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
     let listed = listed(service.account.client).await?;
     let entry = |channel: ListedChannel| Entry { configured: service.channels.get(&channel.id()).cloned(), channel };
     let entries: Vec<_> = listed.into_iter().map(entry).collect();
-    match (args.json, &*entries) {
-        (true, _) => cx.say_each(true, &entries, |_| String::new()),
-        (false, []) => cx.say("the service lists no channel of this organization"),
-        (false, _) => {
-            let width = width_of_stdout().unwrap_or(usize::MAX);
-            cx.say(for_stdout(&table(&entries).with_wrapped_ends(width, &[])))
-        }
-    }
+    cx.say_table(args.json, &entries, "the service lists no channel of this organization", table)
 }
 
 fn table(entries: &[Entry]) -> Table {
