@@ -158,10 +158,10 @@ impl Windows {
     pub fn read(&mut self, window: TimeWindow, page: Page, wanted: impl Fn(Offset) -> bool) -> Result<bool, InDoubt> {
         let span = window.through - window.after;
         let full = page.events.len() >= self.limit.into();
-        if full && span == 1 && self.limit == self.max_limit {
-            return Err(InDoubt::Crowded);
-        }
         if full && span == 1 {
+            if self.limit == self.max_limit {
+                return Err(InDoubt::Crowded);
+            }
             self.limit = self.max_limit;
             return Ok(false);
         }

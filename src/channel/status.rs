@@ -438,6 +438,11 @@ impl Problem {
     pub const SINK_NOT_CONFIGURED: &str = "sink-not-configured";
     /// The kind of the problem that a sink's target has asked all channels to wait.
     pub const ASKED_TO_WAIT: &str = "asked_to_wait";
+
+    /// When the next occurrence of an error first happened, and how often. `earlier` is its last occurrence.
+    pub(crate) fn repeated(earlier: Option<&Self>) -> (Timestamp, u32) {
+        earlier.map_or_else(|| (Timestamp::now(), 1), |earlier| (earlier.since, earlier.times.saturating_add(1)))
+    }
 }
 
 /// A configured signer. Its status reveals a signer that no longer signs, for example after a key rotation.

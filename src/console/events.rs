@@ -81,9 +81,10 @@ fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&RowPage>) -
             None => "events".to_owned(),
         },
     };
-    let count = if query.filter.words.is_empty() { count } else { format!("{count} with these words") };
+    let has_words = !query.filter.words.is_empty();
+    let count = if has_words { format!("{count} with these words") } else { count };
     let index = match table.search {
-        Search::Words if !query.filter.words.is_empty() && table.finds_last_written_first() => "the last written first",
+        Search::Words if has_words && table.finds_last_written_first() => "the last written first",
         Search::Words => "with a word index",
         Search::Trigrams => "with a trigram index",
         Search::None => "without a search index",

@@ -378,8 +378,8 @@ impl Board {
         };
         let message = Chain(error).to_string();
         let before = self.status.activity.problem().filter(|problem| problem.message == message);
-        let (since, times) = before.map_or_else(|| (Timestamp::now(), 0), |problem| (problem.since, problem.times));
-        let error = Problem { kind: "state".to_owned(), message, since, times: times + 1, needs_attention: true };
+        let (since, times) = Problem::repeated(before);
+        let error = Problem { kind: "state".to_owned(), message, since, times, needs_attention: true };
         self.report(Activity::Waiting { error });
     }
 

@@ -103,11 +103,11 @@ impl ErrorReporter {
         let (channel, kind, wait_ms) = (&self.channel, error.name(), wait.as_millis());
         let (chain, trace_id) = (Chain(error), self.trace.map(display));
         let earlier = self.last.take().filter(|last| last.kind == kind);
-        let times = earlier.as_ref().map_or(1, |earlier| earlier.times.saturating_add(1));
+        let (since, times) = Problem::repeated(earlier.as_ref());
         let problem = Problem {
             kind: kind.to_owned(),
             message: format!("{doing}: {chain}"),
-            since: earlier.map_or_else(Timestamp::now, |earlier| earlier.since),
+            since,
             times,
             needs_attention: times >= MANY_TIMES || !error.heals(),
         };

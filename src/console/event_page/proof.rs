@@ -47,7 +47,7 @@ impl SignatureStatus {
     }
 }
 
-/// What the signed report is about.
+/// Whether the signed report names the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReportContent {
     /// This event and this owner.
