@@ -14,14 +14,13 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use serde_json::Value;
 use strum::IntoEnumIterator;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::Interval;
 
 use self::fault::{Fault, Kind};
 use self::heartbeats::Heartbeats;
-use self::target::Target;
-use self::timeliness::Timeliness;
+use self::target::{Target, lanes};
 use self::world::World;
-use crate::support::{Database, LONGEST_WAIT, Server, everything, random, skip};
+use crate::support::{AT_ONCE, Database, LASTS, LONGEST_WAIT, Seen, Server, Timeliness, length, random, skip, ticks};
 
 mod fault;
 mod heartbeats;
@@ -30,45 +29,28 @@ mod outcome;
 mod plant;
 mod rows;
 mod target;
-mod timeliness;
 mod visible;
 mod world;
 
-/// The time between two requests for the status.
-const TICK: Duration = Duration::from_millis(500);
-
-/// The largest number of faults at a time.
-const AT_ONCE: usize = 4;
-
-/// How long a fault lasts. It lasts longer if the status does not show it yet.
-const LASTS: std::ops::Range<Duration> = Duration::from_secs(2)..Duration::from_secs(10);
+/// How long faults are planted by default.
+const LENGTH: Duration = Duration::from_secs(2 * 60);
 
 /// How much longer than a lease an instance is stopped.
 const FROZEN: std::ops::Range<Duration> = Duration::from_millis(500)..Duration::from_secs(4);
 
-/// The status shows each fault within this time. A wait for a table counts only after 10 s.
-const VISIBLE: Duration = Duration::from_secs(15);
-
 /// The time between two faults that stop everything. Without a pause, no lane would ever be without a fault.
 const PAUSE: Duration = Duration::from_secs(30);
-
-/// How long faults are planted.
-fn length() -> Duration {
-    let seconds = std::env::var("CHANNELD_TEST_SECONDS").map(|text| text.parse().expect("a number of seconds"));
-    Duration::from_secs(seconds.unwrap_or(if everything() { 60 * 60 } else { 2 * 60 }))
-}
 
 struct Run {
     world: World,
     timeliness: Timeliness,
     heartbeats: Heartbeats,
     random: StdRng,
-    pace: Interval,
+    ticks: Interval,
     active: Vec<Fault>,
     /// The kinds that are left in this cycle. Each kind occurs once per cycle.
     next: Vec<Kind>,
-    /// How often each kind was planted, and the longest time until the status showed it.
-    seen: BTreeMap<Kind, (usize, Duration)>,
+    seen: Seen<Kind>,
     /// When the last fault that stopped everything was active.
     stopped: Option<Instant>,
     /// The largest number of server processes that waited for a lock, by role.
@@ -78,16 +60,14 @@ struct Run {
 impl Run {
     async fn new(database: Database) -> Self {
         let world = World::new(database).await;
-        let mut pace = interval(TICK);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (timeliness, heartbeats) = (Timeliness::new(), Heartbeats::default());
-        let (active, next, seen, waiting) = (Vec::new(), Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (timeliness, heartbeats) = (Timeliness::of(lanes()), Heartbeats::default());
+        let (active, next, seen, waiting) = (Vec::new(), Vec::new(), Seen::new(), BTreeMap::new());
         Self {
             world,
             timeliness,
             heartbeats,
             random: random(0x000c_4a16),
-            pace,
+            ticks: ticks(),
             active,
             next,
             seen,
@@ -98,7 +78,7 @@ impl Run {
 
     /// Publishes events, may plant a fault, checks everything, and removes the faults that have lasted long enough.
     async fn step(&mut self) {
-        self.pace.tick().await;
+        self.ticks.tick().await;
         for (channel, offset) in self.world.publish(&mut self.random) {
             self.timeliness.published(channel, offset);
         }
@@ -148,7 +128,7 @@ impl Run {
             assert!(count <= bound, "{count} server processes of {role} wait for locks; active: {:?}", self.active);
         }
         let recovers = |lane| self.active.iter().filter_map(|fault| fault.recovers(lane)).max();
-        let late = self.timeliness.check(&self.world, recovers);
+        let late = self.timeliness.check(|lane, offset| self.world.has_delivered(lane, offset), recovers);
         let shown = |world: &World| world.shown(&statuses);
         assert!(late.is_none(), "{late:?} without a fault; active: {:?}\n{}", self.active, shown(&self.world));
     }
@@ -159,16 +139,13 @@ impl Run {
         let is_instance_away = self.active.iter().any(|fault| fault.instance().is_some());
         for fault in self.active.iter_mut().filter(|fault| !fault.is_seen) {
             if fault.is_visible(statuses) {
-                fault.is_seen = true;
-                let (times, longest) = self.seen.entry(fault.kind).or_default();
-                (*times, *longest) = (*times + 1, fault.planted.elapsed().max(*longest));
+                fault.see(&mut self.seen);
             } else if (hides && !fault.stops_everything()) || (is_instance_away && fault.is_elsewhere(statuses)) {
                 // While another fault stops every delivery, this fault has no effect yet. While the owner of the channel does
                 // not answer, no status contains the channel.
-                fault.planted = Instant::now();
+                fault.begin_again();
             }
-            let is_late = !fault.is_seen && fault.planted.elapsed() > VISIBLE;
-            assert!(!is_late, "not in the status: {fault:?}\n{}", self.world.shown(statuses));
+            assert!(!fault.is_late(), "not in the status: {fault:?}\n{}", self.world.shown(statuses));
         }
     }
 
@@ -180,7 +157,7 @@ impl Run {
         self.world.publish_everywhere();
         let (mut left, mut since) = (usize::MAX, Instant::now());
         while left > 0 {
-            self.pace.tick().await;
+            self.ticks.tick().await;
             self.world.gather_again().await;
             let now = self.world.undelivered();
             if now < left {
@@ -198,15 +175,13 @@ async fn random_faults_of_several_instances_lose_nothing_are_visible_and_leave_e
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let mut run = Run::new(Database::on(Arc::new(server)).await).await;
     let began = Instant::now();
-    while began.elapsed() < length() {
+    while began.elapsed() < length(LENGTH) {
         run.step().await;
     }
     run.settle().await;
     println!("{:.1?} everything is delivered", run.world.age());
     let deliveries = outcome::check(run.world).await;
-    let (timely, measured) = run.timeliness.measured;
-    println!("{deliveries} deliveries; {timely} of {measured} were by a lane without a fault");
-    println!("the longest wait of a lane without a fault: {:.1?}", run.timeliness.longest);
+    run.timeliness.print(deliveries);
     println!("the longest time from the start of an instance to its first heartbeat: {:.1?}", run.heartbeats.longest);
     println!("the most server processes that waited for a lock, by role: {:?}", run.waiting);
     println!("how often each fault was planted, and the longest time until it was visible:\n{:.1?}", run.seen);

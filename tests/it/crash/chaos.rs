@@ -6,7 +6,6 @@
 //! Throughout the run, channels and sinks without a fault deliver on time, and `channeld status` shows each fault in the
 //! part that it affects. At the end, no event is lost, no forged event was delivered, and each lane has kept its order.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,69 +13,53 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use strum::IntoEnumIterator;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::Interval;
 
 use self::fault::{Fault, Kind};
-use self::timeliness::Timeliness;
-use self::world::World;
-use crate::support::{Database, LONGEST_WAIT, Nats, Server, everything, random, skip};
+use self::target::lanes;
+use self::world::{World, lane};
+use crate::support::{
+    AT_ONCE, Database, LASTS, LONGEST_WAIT, Nats, Seen, Server, Timeliness, length, random, skip, ticks,
+};
 
 mod fault;
 mod outcome;
 mod plant;
 mod target;
-mod timeliness;
 mod visible;
 mod world;
-
-/// The time between two requests for the status.
-const TICK: Duration = Duration::from_millis(500);
-
-/// The largest number of faults at a time.
-const AT_ONCE: usize = 4;
 
 /// The number of kinds in a cycle that delay every lane. With more, few lanes would be without a fault.
 const OF_ALL: usize = 2;
 
-/// How long a fault lasts. It lasts longer if the status does not show it yet.
-const LASTS: std::ops::Range<Duration> = Duration::from_secs(2)..Duration::from_secs(10);
-
-/// The status shows each fault within this time. A fault at a database is noticed last: its statement may take 10 s.
-const VISIBLE: Duration = Duration::from_secs(15);
+/// How long faults are planted by default.
+const LENGTH: Duration = Duration::from_secs(5 * 60);
 
 /// A longer wait of a lane without a fault is printed.
 const NOTEWORTHY: Duration = Duration::from_secs(2);
-
-/// How long faults are planted.
-fn length() -> Duration {
-    let seconds = std::env::var("CHANNELD_TEST_SECONDS").map(|text| text.parse().expect("a number of seconds"));
-    Duration::from_secs(seconds.unwrap_or(if everything() { 60 * 60 } else { 5 * 60 }))
-}
 
 struct Run {
     world: World,
     timeliness: Timeliness,
     random: StdRng,
-    pace: Interval,
+    ticks: Interval,
     active: Vec<Fault>,
     /// The kinds that are left in this cycle. Each kind occurs once per cycle, but only some of the kinds
     /// that delay every lane.
     next: Vec<Kind>,
-    /// How often each kind was planted, and the longest time until the status showed it.
-    seen: BTreeMap<Kind, (usize, Duration)>,
+    seen: Seen<Kind>,
 }
 
 impl Run {
     fn new(world: World) -> Self {
-        let mut pace = interval(TICK);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (timeliness, random) = (Timeliness::new(), random(0x000c_4a05));
-        Self { world, timeliness, random, pace, active: Vec::new(), next: Vec::new(), seen: BTreeMap::new() }
+        let (timeliness, random) = (Timeliness::of(lanes()), random(0x000c_4a05));
+        let (active, next, seen) = (Vec::new(), Vec::new(), Seen::new());
+        Self { world, timeliness, random, ticks: ticks(), active, next, seen }
     }
 
     /// Publishes events, may plant a fault, checks the status, and removes the faults that have lasted long enough.
     async fn step(&mut self) {
-        self.pace.tick().await;
+        self.ticks.tick().await;
         for (channel, offset) in self.world.publish(&mut self.random) {
             self.timeliness.published(channel, offset);
         }
@@ -118,20 +101,18 @@ impl Run {
                 continue;
             }
             if fault.is_visible(&status, &mut self.world).await {
-                fault.is_seen = true;
-                let (times, longest) = self.seen.entry(fault.kind).or_default();
-                (*times, *longest) = (*times + 1, fault.planted.elapsed().max(*longest));
+                fault.see(&mut self.seen);
             } else if hides && !fault.hides_others() {
                 // This fault may have no effect yet.
-                fault.planted = Instant::now();
+                fault.begin_again();
             }
-            let is_late = !fault.is_seen && fault.planted.elapsed() > VISIBLE;
-            assert!(!is_late, "not in the status: {fault:?}\n{status:#}\n{}", self.world.log());
+            assert!(!fault.is_late(), "not in the status: {fault:?}\n{status:#}\n{}", self.world.log());
         }
         let active = &self.active;
         let before = self.timeliness.longest.0;
         let recovers = |lane| active.iter().filter_map(|fault| fault.recovers(lane)).max();
-        let late = self.timeliness.check(&status, recovers);
+        let has_delivered = |at, offset| lane(&status, at)["cursor"].as_i64() >= Some(offset);
+        let late = self.timeliness.check(has_delivered, recovers);
         assert!(late.is_none(), "{late:?} without a fault; active: {active:?}\n{status:#}\n{}", self.world.log());
         if self.timeliness.longest.0 > before.max(NOTEWORTHY) {
             println!("{:.1?} the longest wait so far: {:.1?}", self.world.age(), self.timeliness.longest);
@@ -147,7 +128,7 @@ impl Run {
         self.world.publish_everywhere();
         let (mut left, mut since) = (usize::MAX, Instant::now());
         while left > 0 {
-            self.pace.tick().await;
+            self.ticks.tick().await;
             let status = self.world.status().await;
             let now = self.world.undelivered(&status);
             if now < left {
@@ -162,17 +143,15 @@ impl Run {
 async fn random_faults_lose_nothing_are_visible_and_leave_everything_else_on_time() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let Some(nats) = Nats::start() else { return };
-    let Some(world) = World::new(Database::on(Arc::new(server)).await, nats, length()).await else { return };
+    let Some(world) = World::new(Database::on(Arc::new(server)).await, nats, length(LENGTH)).await else { return };
     let mut run = Run::new(world);
     let began = Instant::now();
-    while began.elapsed() < length() {
+    while began.elapsed() < length(LENGTH) {
         run.step().await;
     }
     run.settle().await;
     println!("{:.1?} everything is delivered", run.world.age());
     let events = outcome::check(run.world).await;
-    let (timely, measured) = run.timeliness.measured;
-    println!("{events} deliveries; {timely} of {measured} were by a lane without a fault");
-    println!("the longest wait of a lane without a fault: {:.1?}", run.timeliness.longest);
+    run.timeliness.print(events);
     println!("how often each fault was planted, and the longest time until it was visible:\n{:.1?}", run.seen);
 }

@@ -1,12 +1,13 @@
 //! The kinds of faults, the part that each kind affects, and the lanes that it may delay.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::target::{HOOK, Lane, Target, WAREHOUSES, warehouse};
+use super::target::{HOOK, Target, WAREHOUSES, warehouse};
 use super::world::{CHANNELS, INSTANCES, World};
+use crate::support::{Lane, PlantedFault};
 
 /// How long a lane needs after a fault: for the timeout of a statement or a request, and the next attempt.
 const RECOVERS: Duration = Duration::from_secs(30);
@@ -72,16 +73,7 @@ pub(super) enum Kind {
 }
 
 /// An active fault.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) kind: Kind,
-    pub(super) target: Target,
-    pub(super) planted: Instant,
-    until: Instant,
-    /// Whether the status has shown it.
-    pub(super) is_seen: bool,
-    pub(super) held: Held,
-}
+pub(super) type Fault = PlantedFault<Kind, Target, Held>;
 
 /// Something that exists while a fault is active.
 #[derive(Debug)]
@@ -163,8 +155,7 @@ impl Fault {
         random: &mut StdRng,
     ) -> Self {
         let held = super::plant::plant(kind, target, world, random).await;
-        let planted = Instant::now();
-        Self { kind, target, planted, until: planted + lasts, is_seen: false, held }
+        Self::new(kind, target, lasts, held)
     }
 
     /// Whether another fault must not be planted while this fault is active.
@@ -174,11 +165,6 @@ impl Fault {
             || self.target.overlaps(target)
             || either(Kind::ServerStops, Kind::needs_server)
             || either(Kind::ChannelsLocked, Kind::needs_channels)
-    }
-
-    /// Whether the fault has lasted long enough.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_seen && self.until <= Instant::now()
     }
 
     /// How long this lane needs after the end of the fault. `None` if the fault does not delay this lane. The failure of an

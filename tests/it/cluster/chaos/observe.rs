@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::target::{HOOK, Lane, TABLES, WAREHOUSES, lanes};
+use super::target::{HOOK, TABLES, WAREHOUSES, lanes};
 use super::world::{CHANNELS, INSTANCES, SINK_ROLE, STATE_ROLE, World};
-use crate::support::deliverable;
+use crate::support::{Lane, deliverable};
 
 /// For each connection of an instance, one waiting server process, and one whose cancellation is under way. The second number
 /// is for an instance whose cancellations do not reach the server.

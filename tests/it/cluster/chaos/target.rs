@@ -1,6 +1,7 @@
 //! The parts that a fault concerns.
 
 use super::world::CHANNELS;
+use crate::support::Lane;
 
 /// The webhook that every channel delivers to.
 pub(super) const HOOK: &str = "hook";
@@ -8,9 +9,6 @@ pub(super) const HOOK: &str = "hook";
 /// The sinks that write to PostgreSQL, and their tables. Each channel delivers to one of them.
 pub(super) const WAREHOUSES: [&str; 2] = ["warehouse-0", "warehouse-1"];
 pub(super) const TABLES: [&str; 2] = ["public.events", "public.events_1"];
-
-/// A channel and a sink.
-pub(super) type Lane = (usize, &'static str);
 
 /// The part of the world that a fault concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

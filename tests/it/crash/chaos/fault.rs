@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::target::{Lane, Target, lanes};
+use super::target::{Target, lanes};
 use super::world::{BUS, CHANNELS, FILES, HOOKS, ON_SMALL_DISK, TABLES, WAREHOUSES, WITH_TWO_HOSTS, World};
+use crate::support::{Lane, PlantedFault};
 
 /// How long a lane needs after a fault of the service or of its sink: for the timeout of a request, the next attempt, and the
 /// requests that wait for their turn after a 429.
@@ -83,16 +84,7 @@ pub(super) enum Kind {
 }
 
 /// An active fault.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) kind: Kind,
-    pub(super) target: Target,
-    pub(super) planted: Instant,
-    until: Instant,
-    /// Whether the status has shown it.
-    pub(super) is_seen: bool,
-    pub(super) held: Held,
-}
+pub(super) type Fault = PlantedFault<Kind, Target, Held>;
 
 /// Something that exists while a fault is active.
 #[derive(Debug)]
@@ -171,13 +163,7 @@ impl Fault {
         random: &mut StdRng,
     ) -> Self {
         let held = super::plant::plant(kind, target, world, random).await;
-        let planted = Instant::now();
-        Self { kind, target, planted, until: planted + lasts, is_seen: false, held }
-    }
-
-    /// Whether the fault has lasted long enough.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_seen && self.until <= Instant::now()
+        Self::new(kind, target, lasts, held)
     }
 
     /// How long this lane needs after the end of the fault. `None` if the fault does not delay this lane. The service limits

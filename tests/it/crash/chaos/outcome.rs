@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::plant::forged;
-use super::target::{Lane, lanes};
+use super::target::lanes;
 use super::world::{BUS, CHANNELS, FILES, GIVE_UP, HOOKS, TABLES, WAREHOUSES, World, channel, number};
-use crate::support::{Log, Published, deliverable, place};
+use crate::support::{Lane, Log, Published, deliverable, place};
 
 /// Stops the daemon and checks every lane. Returns the number of deliveries.
 pub(super) async fn check(mut world: World) -> usize {

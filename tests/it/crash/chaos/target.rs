@@ -1,9 +1,7 @@
 //! The lanes that a fault concerns.
 
 use super::world::{CHANNELS, WAREHOUSES, has_sink, sinks};
-
-/// A channel and a sink.
-pub(super) type Lane = (usize, &'static str);
+use crate::support::Lane;
 
 /// The part of the world that a fault concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

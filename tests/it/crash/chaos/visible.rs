@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::VISIBLE;
 use super::fault::{Fault, Held, Kind};
 use super::plant::process::use_up_descriptors;
 use super::target::{Target, lanes};
 use super::world::{CHANNELS, GIVE_UP, World, channel, lane};
+use crate::support::VISIBLE;
 
 /// An event that has waited for this number of seconds is visible. Without a fault, an event waits for less than a second.
 const WAITS: u64 = 5;

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use simulator::{EventSpec, Kind, LateProofs, Options, Simulator};
 
 use super::plant::rules;
-use super::target::{Lane, lanes};
-use crate::support::{Admin, Daemon, Database, LONGEST_WAIT, Mount, Nats, Receiver, Relay, Setup, place};
+use super::target::lanes;
+use crate::support::{Admin, Daemon, Database, LONGEST_WAIT, Lane, Mount, Nats, Receiver, Relay, Setup, place};
 
 mod sinks;
 
