@@ -209,7 +209,7 @@ async fn a_log_level_for_a_module_applies_in_whichever_crate_it_is() {
     assert!(targets.iter().all(|target| target.starts_with("channeld::channel")), "{targets:?}");
 }
 
-/// What a pipe holds if nobody reads it.
+/// The size of a pipe, in bytes.
 const PIPE: usize = 64 * 1024;
 
 #[tokio::test]
