@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{User, geteuid};
+use reqwest::Method;
 use tokio::time::timeout;
 
 use super::context::{CommandError, Context, configured};
@@ -35,6 +36,11 @@ const MAX_WAIT: Duration = Duration::from_secs(3);
 
 /// The pause between two attempts to open the state.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a daemon may take to answer a request that changes nothing. A process that is stopped by a signal, or that hangs,
+/// accepts connections and never answers. Requests that change something can wait for a sink or for another instance, and
+/// their outcome would be unknown after a limit.
+const MAX_WAIT_FOR_ANSWER: Duration = Duration::from_secs(30);
 
 /// How long the database may take to report the other instances.
 const MAX_WAIT_FOR_INSTANCES: Duration = Duration::from_secs(10);
@@ -115,7 +121,17 @@ impl Operator {
     /// The answer of the running daemon, or `None` if none runs.
     pub(super) async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, CommandError> {
         let path = &self.config.state.path;
-        let asked = operator::ask(path, request, &who()).await.map_err(|error| {
+        let by = who();
+        let asking = operator::ask(path, request, &by);
+        let asked = match R::METHOD {
+            Method::GET => timeout(MAX_WAIT_FOR_ANSWER, asking).await.unwrap_or_else(|_| {
+                let message =
+                    format!("no answer for {} s: see whether the process hangs", MAX_WAIT_FOR_ANSWER.as_secs());
+                Err(io::Error::new(io::ErrorKind::TimedOut, message))
+            }),
+            _ => asking.await,
+        };
+        let asked = asked.map_err(|error| {
             let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
             let remedy = if is_refused { ": run this command as root, or as the owner of that directory" } else { "" };
             let CommandError(exit, message) =

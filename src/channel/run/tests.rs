@@ -89,7 +89,7 @@ fn notice(offset: i64) -> RawEvent {
 
 /// The behavior of the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Receives {
+pub(crate) enum Receives {
     Everything,
     /// The sink never answers an offer.
     Nothing,

@@ -100,8 +100,8 @@ async fn without_a_terminal_each_missing_flag_is_named() {
 /// `channeld init` on a pseudo-terminal, which `script` of util-linux provides.
 struct Terminal {
     program: tokio::process::Child,
-    /// The output until now.
-    shown: String,
+    /// The output until now. A character can arrive in two parts.
+    shown: Vec<u8>,
 }
 
 impl Terminal {
@@ -110,7 +110,7 @@ impl Terminal {
         let init = format!("{} init {arguments}", env!("CARGO_BIN_EXE_channeld"));
         script.args(["--quiet", "--return", "--command", &init, "/dev/null"]).current_dir(directory).env_clear();
         script.env("PATH", "/usr/bin:/bin").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        Self { program: script.spawn().unwrap(), shown: String::new() }
+        Self { program: script.spawn().unwrap(), shown: Vec::new() }
     }
 
     /// Waits for the question, and answers it. An answer before the question could be shown, or lost.
@@ -119,9 +119,9 @@ impl Terminal {
         while !in_one_line(&self.shown[from..]).contains(question) {
             let mut bytes = [0; 4096];
             let read = self.program.stdout.as_mut().unwrap().read(&mut bytes);
-            let read = tokio::time::timeout(LONGEST_WAIT, read).await.expect("it asks").unwrap();
-            assert!(read > 0, "{question} was not asked: {}", self.shown);
-            self.shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
+            let read = tokio::time::timeout(LONGEST_WAIT, read).await.expect(question).unwrap();
+            assert!(read > 0, "{question} was not asked: {}", in_one_line(&self.shown));
+            self.shown.extend(&bytes[..read]);
         }
         self.program.stdin.as_mut().unwrap().write_all(format!("{answer}\n").as_bytes()).await.unwrap();
     }
@@ -130,19 +130,18 @@ impl Terminal {
     async fn ended(mut self) -> (Option<i32>, String) {
         // Nothing more is typed: a program that still asks something reads the end of its input.
         drop(self.program.stdin.take());
-        let mut rest = Vec::new();
         let ending = async {
-            self.program.stdout.as_mut().unwrap().read_to_end(&mut rest).await.unwrap();
+            self.program.stdout.as_mut().unwrap().read_to_end(&mut self.shown).await.unwrap();
             self.program.wait().await.unwrap().code()
         };
         let code = tokio::time::timeout(LONGEST_WAIT, ending).await.expect("it ends");
-        (code, in_one_line(&(self.shown + &*String::from_utf8_lossy(&rest))))
+        (code, in_one_line(&self.shown))
     }
 }
 
 /// The output without colors and line breaks, because the wrapping depends on the width of the terminal.
-fn in_one_line(shown: &str) -> String {
-    let plain = anstream::adapter::strip_str(shown).to_string();
+fn in_one_line(shown: &[u8]) -> String {
+    let plain = anstream::adapter::strip_str(&String::from_utf8_lossy(shown)).to_string();
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

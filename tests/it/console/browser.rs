@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{FORGED, PROVED, daemon_with_rows, into_table, with_table};
-use crate::support::{Browser, Console, Setup, serving, signed};
+use crate::support::{Browser, Console, Setup, serving, signed, until_count};
 use simulator::{Options, Simulator};
 
 #[tokio::test]
@@ -154,8 +154,10 @@ async fn polling_retrying_and_dropping_are_labeled_buttons() {
         simulator.publish_one(0, spec);
     }
     let setup = into_table(Setup::reading(&simulator)).with("api.idle_wait", "10m");
-    let mut daemon = daemon_with_rows(&setup, 1).await;
-    daemon.until_logged("batch recorded").await;
+    let daemon = daemon_with_rows(&setup, 1).await;
+    // Otherwise the daemon could find the next event without being asked.
+    let state = async || setup.tell(&["status", "--json"]).await.json()[0]["channels"][0]["state"].clone();
+    until_count(1, async || usize::from(state().await == "idle")).await;
     let console = setup.console(&[]).await;
     browser.enter(&console.address).await;
     simulator.publish(0, 1);

@@ -1,5 +1,7 @@
 //! Commands use the socket of a running daemon, or open the state of a stopped one.
 
+use rustix::process::Signal;
+
 use super::{FORGED, PROVED, service};
 use crate::support::{Setup, records};
 use simulator::{Options, Simulator};
@@ -50,6 +52,22 @@ async fn a_running_daemon_answers_at_a_socket_only_its_owner_can_use() {
     let log = daemon.stop().await;
     assert_eq!(log.lines("quarantined event dropped by an operator").len(), 1);
     assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn a_command_does_not_wait_forever_for_a_daemon_that_does_not_answer() {
+    let simulator = service(&[PROVED]).await;
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("the event arrives", |_| setup.lines() == 1).await;
+    daemon.signal(Signal::STOP);
+    let told = setup.tell(&["status"]).await;
+    daemon.signal(Signal::CONT);
+    assert_eq!(told.code, Some(1));
+    let said = "did not answer: no answer for 30 s: see whether the process hangs";
+    assert!(told.errors.contains(said) && told.out.is_empty(), "{told:?}");
+    assert_eq!(setup.tell(&["status"]).await.code, Some(0));
+    daemon.stop().await;
 }
 
 #[tokio::test]

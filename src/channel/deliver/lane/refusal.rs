@@ -54,13 +54,19 @@ impl Lane {
         tokio::select! { biased; () = turn => {} () = handle.sink_resumed(sink) => {} }
     }
 
-    /// Waits while the sink is paused or gone. Returns `Halt::Stopped` if `stop` fires or the lease is lost.
+    /// Waits while the sink is paused or gone. Returns `Halt::Stopped` if `stop` fires, and [`ChannelError::Lost`] if the lease is
+    /// lost. A lane that only stopped then would end the channel as if it had been told to end, and nothing would start the
+    /// channel again.
     pub(super) async fn until_active(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let sink = &*self.settings.name;
         let is_active = |pauses: &Pauses| !pauses.paused.sinks.contains_key(sink) && !pauses.gone.contains_key(sink);
-        let is_active = self.shared.channel.handle.until(is_active, stop).await;
-        let is_lost = self.shared.owned.leased.lease.is_lost();
-        if is_active && !is_lost { Ok(()) } else { Err(Halt::Stopped) }
+        if !self.shared.channel.handle.until(is_active, stop).await {
+            return Err(Halt::Stopped);
+        }
+        if self.shared.owned.leased.lease.is_lost() {
+            return Err(ChannelError::Lost.into());
+        }
+        Ok(())
     }
 
     fn log_refusal(&self, error: &SinkError, wait: Duration) {
@@ -86,5 +92,33 @@ impl Lane {
             self.retry.reset();
             self.shared.channel.handle.board().lane(&self.settings.name).status.error = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use crate::ChannelError;
+    use crate::deliver::lane::Lane;
+    use crate::run::tests::{Receives, begun, channel};
+    use ledger::Cursor;
+    use proof::event::Offset;
+
+    /// If the lane ended without an error, the channel would count as stopped. It would not start again, even if its lease came
+    /// back, and a daemon without another channel would exit.
+    #[tokio::test]
+    async fn a_lane_without_a_lease_ends_with_an_error() {
+        let (channel, _) = channel(1, Arc::new(Receives::Everything));
+        let (shared, plan, stop) = begun(&channel).await;
+        // The lane reads for itself up to this position.
+        shared.hub.begin_at(Offset::new(1));
+        shared.owned.leased.lease.lost.cancel();
+        let (lane, upcoming) = Lane::new(shared.clone(), plan.lanes[0].clone(), Cursor::default());
+        let ended = timeout(Duration::from_secs(10), lane.run(upcoming, stop)).await.expect("the lane ends");
+        assert!(matches!(ended, Err(ChannelError::Lost)), "{ended:?}");
     }
 }

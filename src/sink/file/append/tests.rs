@@ -118,9 +118,14 @@ fn every_piece_is_passed_once() {
 #[test]
 fn passed_pieces_are_released() {
     // The system may evict a page at any time, and keeps all pages of a file that it is still working on. Therefore several
-    // files are tried, and one of them must show the expected result.
-    let seen: Vec<_> = (0..4).map(|_| kept_and_stayed()).collect();
-    assert!(seen.iter().any(|(kept, stayed)| *kept > 0.9 && *stayed < 0.1), "{seen:?}");
+    // files are tried, and one of them must show the expected result. On a busy machine, most of them do not.
+    let mut seen = Vec::new();
+    let is_released = (0..20).any(|_| {
+        let (kept, stayed) = kept_and_stayed();
+        seen.push((kept, stayed));
+        kept > 0.9 && stayed < 0.1
+    });
+    assert!(is_released, "{seen:?}");
 }
 
 /// Two fractions: the batches whose end was in memory after they were written, and the released pages that stayed in
