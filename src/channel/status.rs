@@ -253,9 +253,9 @@ pub struct LaneStatus {
     pub former_owed: usize,
     /// The newest offset minus the cursor: the most events that can be undelivered.
     pub lag_events: Option<u64>,
-    /// The age of the oldest event that the lane has not processed, or 0 if the lane has processed all events. While this
-    /// event is being offered, its age is measured from its own time. Otherwise it is measured from the time when the daemon
-    /// learned of the event.
+    /// The age of the oldest event that the lane has not processed, or 0 if the lane has processed all events. If this event or
+    /// a later one is being offered to a sink of the channel, the age is measured from the time of that event. Otherwise it is
+    /// measured from the time when the daemon learned of the event.
     pub oldest_undelivered_seconds: Option<u64>,
     /// The number of batches that were read and wait for the sink.
     pub queued_batches: usize,
@@ -283,6 +283,10 @@ pub struct LaneStatus {
     /// and the sink's filter has a `min_confidence`.
     #[serde(default)]
     pub without_confidence: u64,
+    /// The number of events that became dead letters one after another, because the sink refused each of them for a reason that
+    /// is the event's. 0 after the sink has accepted an event, and while it refuses events for another reason.
+    #[serde(default)]
+    pub dead_letters_in_a_row: u64,
     /// The condition of the lane. Set when a report is made.
     #[serde(default)]
     pub condition: Condition,
@@ -335,6 +339,8 @@ pub enum LaneState {
     Retrying,
     /// The sink refuses events, and an operator must act.
     Blocked,
+    /// The sink refuses one event after another, and each becomes a dead letter.
+    GivingUp,
     /// An operator has paused the sink or the channel.
     Paused,
 }

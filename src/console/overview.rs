@@ -11,7 +11,7 @@ use super::page::{PageRequest, advice_with, ago, events, form, signer, table, ti
 use super::palette::{channel_anchor, sink_anchor};
 use super::state::State;
 use super::text::{or_dash, text, whole, with_commands};
-use channel::{Activity, ChannelStatus, Level, Problem, Sample, counted, grouped, span};
+use channel::{Activity, ChannelStatus, LaneStatus, Level, Problem, Sample, counted, grouped, span};
 use ledger::Pause;
 use operator::SignerNames;
 use operator::api::GetCluster;
@@ -174,7 +174,7 @@ pub(crate) fn channel(
             html! { (lane.lag_events.map_or_else(|| "–".to_owned(), grouped)) },
             html! { (oldest(lane.oldest_undelivered_seconds)) },
             html! { (lane.late_deliveries) },
-            html! { (paused(lane.paused)) @if let Some(problem) = &lane.error { (trouble_of_sink(problem)) } },
+            html! { (paused(lane.paused)) @if let Some(problem) = &lane.error { (trouble_of_sink(problem)) } (dead_letters(name, lane)) },
             pause(name, Some(&lane.sink), lane.paused),
         ]
     });
@@ -240,6 +240,13 @@ fn paused(pause: Option<Pause>) -> Markup {
     }
 }
 
+/// The number of dead letters of a sink that refuses one event after another.
+fn dead_letters(channel: &str, lane: &LaneStatus) -> Markup {
+    let (events, list) =
+        (lane.dead_letters_in_a_row, form(&[("list", "dead"), ("channel", channel), ("sink", &lane.sink)]));
+    html! { @if events > 0 { p.sub { a href={ "/held?" (list) } { (counted(events, "dead letter")) } " in a row" } } }
+}
+
 /// The problem of a sink, without its remedy. The page shows the remedy with the reasons not to be ready.
 fn trouble_of_sink(problem: &Problem) -> Markup {
     let message = if problem.needs_attention { split_remedy(&problem.message).0 } else { &problem.message };
@@ -273,6 +280,20 @@ fn oldest(seconds: Option<u64>) -> String {
     seconds.filter(|seconds| *seconds > 0).map_or_else(|| "–".to_owned(), span)
 }
 
+/// A key that sorts texts with numbers in the order of the numbers: "Oracle 2" before "Oracle 10".
+fn numbers_in_order(text: &str) -> String {
+    const DIGITS: usize = 20;
+    let mut key = String::new();
+    for part in text.split_inclusive(|character: char| !character.is_ascii_digit()) {
+        let number = part.trim_end_matches(|character: char| !character.is_ascii_digit());
+        if !number.is_empty() {
+            key.extend(std::iter::repeat_n('0', DIGITS.saturating_sub(number.len())));
+        }
+        key.push_str(part);
+    }
+    key
+}
+
 /// The configured signers of all channels, each with the time of its latest signature in any channel.
 fn signers(report: &Report, names: &SignerNames) -> Markup {
     let mut signers: BTreeMap<Address, (usize, Option<Timestamp>)> = BTreeMap::new();
@@ -286,7 +307,7 @@ fn signers(report: &Report, names: &SignerNames) -> Markup {
     // Signers with a name come first, in the order of their names.
     let mut signers: Vec<_> = signers.into_iter().collect();
     signers.sort_by_cached_key(|(address, _)| {
-        names.get(address).map_or((true, String::new()), |name| (false, name.clone()))
+        names.get(address).map_or((true, String::new()), |name| (false, numbers_in_order(name)))
     });
     let rows = signers.iter().map(|(address, (channels, last_seen))| {
         let never = || html! { span.none { "not since the daemon started" } };
@@ -327,5 +348,17 @@ fn instances(Cluster { instances, channels, heartbeat_error }: &Cluster) -> Mark
             (table("Table of instances", "", &columns, rows))
             (table("Owners of channels", "", &[("Channel", ""), ("Owner", "")], owners))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbers_in_order;
+
+    #[test]
+    fn numbers_in_names_are_in_the_order_of_the_numbers() {
+        let mut names = ["Oracle 10", "Oracle 2", "Oracle 2b", "Ada", "Oracle 1", "7"];
+        names.sort_by_cached_key(|name| numbers_in_order(name));
+        assert_eq!(names, ["7", "Ada", "Oracle 1", "Oracle 2", "Oracle 2b", "Oracle 10"]);
     }
 }

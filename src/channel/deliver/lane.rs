@@ -340,6 +340,9 @@ impl Lane {
         {
             let mut board = self.shared.channel.handle.board();
             board.hour.took(taken, waited);
+            if taken > 0 {
+                board.lane(&self.settings.name).status.dead_letters_in_a_row = 0;
+            }
             if let Some((id, network)) = watcher {
                 board.watchers.note(id, network);
             }

@@ -303,9 +303,18 @@ impl Board {
         is_behind.then(|| Progress::at(whole(cursor), whole(newest), Some(per_second)))
     }
 
+    /// Returns the time of the oldest event above `cursor`: the time of the event itself if it, or a later event, is on offer at
+    /// some sink, and otherwise the time when this process learned of the event. Looking at the other lanes ensures that a lane
+    /// with a lower cursor is never shown with a later time than another lane.
+    fn oldest_undelivered(&self, cursor: Option<Offset>, ledger: &Ledger) -> Option<Timestamp> {
+        let is_above = |sink: &Arc<str>| ledger.cursor(sink).and_then(|cursor| cursor.through) >= cursor;
+        let on_offer = self.lanes.iter().filter(|(sink, _)| is_above(sink)).filter_map(|(_, lane)| lane.offers);
+        on_offer.chain(self.newest.since(cursor)).min()
+    }
+
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
         let lane = self.lanes.get(sink);
-        let LaneStatus { error, mut reading, refill, ahead, without_confidence, .. } =
+        let LaneStatus { error, mut reading, refill, ahead, without_confidence, dead_letters_in_a_row, .. } =
             lane.map(|lane| lane.status.clone()).unwrap_or_default();
         if let Some(reading) = &mut reading {
             self.show_wait(reading);
@@ -317,6 +326,7 @@ impl Board {
                 LaneState::Paused
             }
             _ if lane.is_none() => LaneState::Stopped,
+            (Some(_), _) if dead_letters_in_a_row > 0 => LaneState::GivingUp,
             (Some(error), _) if error.needs_attention => LaneState::Blocked,
             (Some(_), _) => LaneState::Retrying,
             (None, Some(_)) => LaneState::Behind,
@@ -325,11 +335,10 @@ impl Board {
         let owes_lost = lane.is_some_and(|lane| lane.lost.iter().any(|key| ledger.owes(sink, key)));
         let cursor = ledger.cursor(sink).and_then(|cursor| cursor.through);
         let lag_events = newest.map(|newest| distance(newest, cursor));
-        let since = lane.and_then(|lane| lane.offers).or_else(|| self.newest.since(cursor));
-        let age = since.map(|since| Timestamp::now().as_second() - since.as_second());
+        let age = self.oldest_undelivered(cursor, ledger).map(|since| Timestamp::now().as_second() - since.as_second());
         let age = age.map_or(0, |age| u64::try_from(age).unwrap_or(0));
-        let is_active =
-            matches!(state, LaneState::Ok | LaneState::Behind | LaneState::Retrying) && lag_events > Some(0);
+        let is_active = matches!(state, LaneState::Ok | LaneState::Behind | LaneState::Retrying | LaneState::GivingUp)
+            && lag_events > Some(0);
         let pace = lane.filter(|_| is_active).map(|lane| &lane.pace);
         let events_per_second = pace.and_then(|pace| pace.per_second(cursor?, Instant::now()));
         LaneStatus {
@@ -348,6 +357,7 @@ impl Board {
             compared: self.comparisons.of(sink),
             early_ack: lane.and_then(|lane| lane.status.early_ack.clone()),
             without_confidence,
+            dead_letters_in_a_row,
             condition: Condition::default(),
             state,
             error,
@@ -428,6 +438,7 @@ fn distance(newest: Offset, cursor: Option<Offset>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ledger::{Change, Commit, Cursor};
 
     #[test]
     fn an_event_that_is_rejected_repeatedly_counts_once() {
@@ -442,5 +453,31 @@ mod tests {
         board.verified(&[], 0);
         board.rejected(event(1), RejectionReason::OtherChannel);
         assert_eq!(board.status.rejected_in_a_row, 1);
+    }
+
+    #[test]
+    fn a_lane_with_a_lower_cursor_never_has_a_younger_oldest_event() {
+        let (mut board, mut ledger, now) = (Board::default(), Ledger::default(), Timestamp::now());
+        let [ahead, behind] = ["ahead", "behind"].map(Arc::<str>::from);
+        for (sink, through) in [(&ahead, 5), (&behind, 2)] {
+            let to = Cursor { through: Offset::new(through) };
+            ledger.apply(Commit(vec![Change::SetCursor { sink: sink.clone(), to }])).unwrap();
+            board.lane(sink);
+        }
+        board.newest.placed(Offset::new(9).unwrap(), now);
+        let mut ages = |offers: [i64; 2]| {
+            for (sink, seconds) in [&ahead, &behind].into_iter().zip(offers) {
+                board.lane_offers(sink, (seconds > 0).then(|| now.as_second() - seconds));
+            }
+            let age = |sink| {
+                let status = board.lane_status(sink, Offset::new(9), &Pauses::default(), &ledger);
+                status.oldest_undelivered_seconds.unwrap() / 100
+            };
+            (age(&ahead), age(&behind))
+        };
+        assert_eq!(ages([0, 0]), (0, 0), "since the daemon learned of the event");
+        assert_eq!(ages([700, 0]), (7, 7), "the oldest event of the other lane is at least as old");
+        assert_eq!(ages([0, 900]), (0, 9));
+        assert_eq!(ages([700, 900]), (7, 9));
     }
 }

@@ -35,6 +35,8 @@ pub enum Condition {
     SinkStopped,
     /// The sink refuses events, and an operator must act.
     SinkBlocked,
+    /// The sink refuses one event after another, and each becomes a dead letter.
+    SinkGivingUp,
     /// The channel cannot be read, and an operator must act.
     Blocked,
     /// The limit of pending events is reached.
@@ -88,6 +90,7 @@ impl Condition {
             Self::NotReady
             | Self::SinkStopped
             | Self::SinkBlocked
+            | Self::SinkGivingUp
             | Self::Blocked
             | Self::TooManyPending
             | Self::QuarantineFull

@@ -16,7 +16,7 @@ use ledger::StateError;
 use ledger::store::LONG_WAIT;
 use net::Chain;
 use net::retry::Retry;
-use sink::SinkError;
+use sink::{Fault, SinkError};
 use telemetry::trace::TraceId;
 
 /// A transient error needs an operator's attention if it occurs this many times in a row.
@@ -143,9 +143,13 @@ pub(crate) fn report_refusal(handle: &Handle, sink: &Arc<str>, error: &SinkError
     let (kind, message) = (error.kind().to_owned(), Chain(error).to_string());
     let needs_attention = error.needs_attention() || times >= MANY_TIMES;
     let mut board = handle.board();
-    let shown = &mut board.lane(sink).status.error;
-    let since = shown.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
-    shown.insert(Problem { kind, message, since, times, needs_attention }).clone()
+    let status = &mut board.lane(sink).status;
+    if error.fault() != Fault::Event {
+        // The events wait, and none of them becomes a dead letter.
+        status.dead_letters_in_a_row = 0;
+    }
+    let since = status.error.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
+    status.error.insert(Problem { kind, message, since, times, needs_attention }).clone()
 }
 
 /// A guard for a pause that a sink's target asked for. Until the guard is dropped, the board shows the pause as the lane's

@@ -102,13 +102,13 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
                         aria-invalid=[why.map(|_| "true")] aria-describedby=[why.map(|_| "wrong")];
                 }
                 div.actions {
-                    button.primary type="submit" { "Continue…" }
+                    button.primary type="submit" { "Review the change…" }
                     a.button href=(BACK) { "Cancel" }
                 }
             }
             div.actions {
-                @if entry.through != *range.start() { a.button.small href=(address(entry, Some(*range.start()))) { "Continue with the oldest event…" } }
-                @if entry.through != *range.end() { a.button.small href=(address(entry, Some(*range.end()))) { "Skip all events…" } }
+                @if entry.through != *range.start() { a.button.small href=(address(entry, Some(*range.start()))) { "Deliver from the oldest event…" } }
+                @if entry.through != *range.end() { a.button.small.danger href=(address(entry, Some(*range.end()))) { "Skip all events…" } }
             }
         }
     }

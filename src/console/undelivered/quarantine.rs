@@ -16,6 +16,9 @@ use operator::api::ChannelEntry;
 /// The severity, the reason and the channel of a group. The most serious reasons come first.
 type Group<'e> = (Reverse<Option<RejectionSeverity>>, &'e str, &'e str);
 
+/// How many groups are shown above the events at once.
+const REASONS: usize = 6;
+
 pub(super) fn show(events: &[ChannelEntry<Quarantined>], query: &Query, read_only: bool) -> Markup {
     let is_in_group = |entry: &&ChannelEntry<Quarantined>| query.accepts_group(&entry.channel, &entry.facts.reason, "");
     let mut groups: BTreeMap<Group<'_>, u64> = BTreeMap::new();
@@ -44,21 +47,31 @@ fn reasons(groups: &BTreeMap<Group<'_>, u64>, query: &Query, read_only: bool) ->
     if !read_only {
         columns.push(("Actions", "change"));
     }
-    let rows = groups.iter().map(|((_, reason, channel), count)| {
-        let only = Query { reason: (*reason).to_owned(), channel: (*channel).to_owned(), ..query.all() };
-        let place = form(&[("channel", channel), ("reason", reason)]);
-        let whose = html! { span.hidden { " " (text(reason)) ", channel " (text(channel)) } };
-        vec![
-            html! { a href=(only.address()) { (text(reason)) } },
-            text(channel),
-            html! { (grouped(*count)) },
-            html! {
-                a.button.small href={ "/do/retry?" (place) } { "Retry…" (whose) }
-                " " a.button.small.danger href={ "/do/drop?" (place) } { "Drop…" (whose) }
-            },
-        ]
-    });
-    page::table("Reasons for rejections", "lanes dense", &columns, rows)
+    let rows: Vec<_> = groups
+        .iter()
+        .map(|((_, reason, channel), count)| {
+            let only = Query { reason: (*reason).to_owned(), channel: (*channel).to_owned(), ..query.all() };
+            let place = form(&[("channel", channel), ("reason", reason)]);
+            let whose = html! { span.hidden { " " (text(reason)) ", channel " (text(channel)) } };
+            vec![
+                html! { a href=(only.address()) { (text(reason)) } },
+                text(channel),
+                html! { (grouped(*count)) },
+                html! {
+                    a.button.small href={ "/do/retry?" (place) } { "Retry…" (whose) }
+                    " " a.button.small.danger href={ "/do/drop?" (place) } { "Drop…" (whose) }
+                },
+            ]
+        })
+        .collect();
+    let (first, more) = rows.split_at(rows.len().min(REASONS));
+    let table = |label, rows: &[Vec<Markup>]| page::table(label, "lanes dense", &columns, rows.iter().cloned());
+    html! {
+        (table("Reasons for rejections", first))
+        @if !more.is_empty() {
+            details.more { summary { (more.len()) " more" } (table("More reasons for rejections", more)) }
+        }
+    }
 }
 
 fn rejected(events: &[ChannelEntry<Quarantined>], query: &Query) -> Markup {

@@ -37,6 +37,7 @@ fn of_lane(lane: &LaneStatus) -> Condition {
         LaneState::Stopped => Condition::SinkStopped,
         LaneState::Paused => Condition::SinkPaused,
         LaneState::Blocked => Condition::SinkBlocked,
+        LaneState::GivingUp => Condition::SinkGivingUp,
         LaneState::Retrying => Condition::SinkRetrying,
         LaneState::Behind => lane.reading.as_ref().map_or(Condition::Behind, of_activity).max(Condition::Behind),
         LaneState::Ok if is_behind(lane) => Condition::Behind,

@@ -69,6 +69,7 @@ pub enum NotReadyKind {
     LateEventsFull,
     LateProofsBlocked,
     SinkBlocked,
+    SinkGivingUp,
     SinkPositionMissing,
     SinkLostData,
     SinkAhead,

@@ -195,10 +195,24 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
 fn of_lane(channel: &str, lane: &LaneStatus) -> Vec<NotReady> {
     let stopped = match (&lane.error, &lane.reading) {
         (Some(error), _) if lane.state == LaneState::Blocked => Some(of_problem(error, Kind::SinkBlocked)),
+        (Some(error), _) if lane.state == LaneState::GivingUp => Some(of_dead_letters(channel, lane, error)),
         (_, Some(reading)) => of_activity(reading),
         _ => None,
     };
     stopped.into_iter().chain(of_position(lane)).chain(of_comparison(channel, lane)).collect()
+}
+
+/// Describes a sink that refuses one event after another.
+fn of_dead_letters(channel: &str, lane: &LaneStatus, error: &Problem) -> NotReady {
+    let events = match lane.dead_letters_in_a_row {
+        1 => "the last event was refused and is a dead letter".to_owned(),
+        events => format!("the last {events} events were refused and are dead letters"),
+    };
+    let (sink, message) = (&lane.sink, error.message.trim_end_matches('.'));
+    let detail = format!(
+        "{events}: {message}. Correct the cause, then `channeld dead-letters replay {channel} --sink {sink} --all` delivers them; `channeld pause {channel} --sink {sink}` makes the next events wait"
+    );
+    NotReady::new(Kind::SinkGivingUp, detail)
 }
 
 /// Describes the difference between a sink's own position and the recorded cursor.
@@ -298,8 +312,12 @@ mod tests {
         let blocks = |it: &mut ChannelStatus, kind| {
             (it.lanes[0].state, it.lanes[0].error) = (LaneState::Blocked, Some(problem(kind, true)));
         };
+        let gives_up = |it: &mut ChannelStatus, events| {
+            (it.lanes[0].state, it.lanes[0].dead_letters_in_a_row) = (LaneState::GivingUp, events);
+            it.lanes[0].error = Some(problem("refused", true));
+        };
         let compared = Compared { at: Timestamp::UNIX_EPOCH, events: 9, missing: 1, first_missing: vec![offset] };
-        let cases: [(Change<'_>, Kind, &str); 23] = [
+        let cases: [(Change<'_>, Kind, &str); 25] = [
             (&|it| it.activity = Activity::Stopped, Kind::NotRunning, "channel c: does not run"),
             (&|it| it.activity = Activity::Gone, Kind::ChannelGone, "channel c: does not exist or is archived"),
             (&|it| it.last_poll = None, Kind::NotReadYet, "channel c: has not been read yet"),
@@ -350,6 +368,16 @@ mod tests {
                 "channel c: pending events cannot be requested: why",
             ),
             (&|it| blocks(it, "refused"), Kind::SinkBlocked, "channel c, sink s: why"),
+            (
+                &|it| gives_up(it, 1),
+                Kind::SinkGivingUp,
+                "channel c, sink s: the last event was refused and is a dead letter: why. Correct the cause",
+            ),
+            (
+                &|it| gives_up(it, 7),
+                Kind::SinkGivingUp,
+                "channel c, sink s: the last 7 events were refused and are dead letters: why. Correct the cause",
+            ),
             (&|it| blocks(it, Problem::POSITION_MISSING), Kind::SinkPositionMissing, "channel c, sink s: why"),
             (
                 &|it| it.lanes[0].refill = Some(Refill { above: None, to: offset }),

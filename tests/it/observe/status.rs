@@ -49,7 +49,7 @@ async fn a_healthy_daemon_is_ready_and_a_stopped_one_shows_its_stored_state() {
         *lane(&report, 0),
         json!({
             "sink": "file", "cursor": 30, "late_deliveries": 0, "owed": 0, "lag_events": 0, "oldest_undelivered_seconds": 0, "queued_batches": 0,
-            "without_confidence": 0, "condition": "ok", "state": "ok"
+            "without_confidence": 0, "dead_letters_in_a_row": 0, "condition": "ok", "state": "ok"
         })
     );
 

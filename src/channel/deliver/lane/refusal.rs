@@ -90,7 +90,9 @@ impl Lane {
         if self.retry.attempt() > 0 {
             info!(channel = %self.identity.channel.name, sink = %self.settings.name, trace_id = self.trace_id(), "sink accepts events again");
             self.retry.reset();
-            self.shared.channel.handle.board().lane(&self.settings.name).status.error = None;
+            let mut board = self.shared.channel.handle.board();
+            let status = &mut board.lane(&self.settings.name).status;
+            (status.error, status.dead_letters_in_a_row) = (None, 0);
         }
     }
 }

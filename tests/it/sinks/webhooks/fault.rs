@@ -177,6 +177,29 @@ async fn of_events_that_wait_alone_at_an_endpoint_that_refuses_all_only_the_firs
 }
 
 #[tokio::test]
+async fn a_sink_that_refuses_one_event_after_another_is_giving_up_until_it_accepts_one() {
+    let simulator = service(2).await;
+    let receiver = Receiver::start().await;
+    receiver.always(Some(Reply::Refuse(422, None)));
+    let setup = webhook_only(&simulator, &receiver)
+        .with("sinks.hook.give_up_after", "1s")
+        .with("sinks.hook.retry_wait_max", "300ms");
+    let mut daemon = setup.start();
+    daemon.until("two dead letters", |daemon| daemon.log().0.matches("a dead letter now").count() == 2).await;
+    simulator.publish(0, 1);
+    let lane = until_lane_is(&setup, &mut daemon, "hook", "giving_up").await;
+    assert!(lane["condition"] == "sink_giving_up" && lane["dead_letters_in_a_row"].as_u64() >= Some(2), "{lane:#}");
+    let text = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
+    assert!(text.contains("are dead letters: answered 422") && text.contains("giving up"), "{text}");
+
+    receiver.always(None);
+    simulator.publish(0, 1);
+    let lane = until_lane_is(&setup, &mut daemon, "hook", "ok").await;
+    assert_eq!(lane["dead_letters_in_a_row"], 0, "{lane:#}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn an_endpoint_that_asks_for_a_wait_makes_no_dead_letter() {
     let simulator = service(3).await;
     let receiver = Receiver::start().await;
