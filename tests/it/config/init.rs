@@ -128,8 +128,6 @@ impl Terminal {
 
     /// Waits until the program exits. Returns its exit code and all output.
     async fn ended(mut self) -> (Option<i32>, String) {
-        // Nothing more is typed: a program that still asks something reads the end of its input.
-        drop(self.program.stdin.take());
         let ending = async {
             self.program.stdout.as_mut().unwrap().read_to_end(&mut self.shown).await.unwrap();
             self.program.wait().await.unwrap().code()
