@@ -79,7 +79,7 @@ fn content(listed: &Result<Vec<FeedConsumer>, Unlisted>, read_only: bool, now: T
     html! {
         div.heading { div {
             h1 { "Consumers" }
-            p.sub { "Applications that read the events of a channel from the feed. A cursor is the position of the last event that the consumer has committed. Positions number the events of a channel in the order in which they were written, and are not offsets. The lag is the number of later events." }
+            p.sub { "Applications that read the events of a channel from the feed. A cursor is the position of the last event that the consumer has committed. Positions number the events of a channel in the order in which they were written, and are not offsets. The lag is the number of later events. The oldest of them has been waiting since it was written to the table." }
         } }
         @match listed {
             Err(Unlisted::Failed(why)) => p.notice.bad { (whole(why)) },
@@ -143,7 +143,7 @@ fn consumers(entries: &[FeedConsumer], read_only: bool, now: Timestamp) -> Marku
         ("Cursor", "number"),
         ("Newest position", "number"),
         ("Lag", "number"),
-        ("Oldest uncommitted", "number"),
+        ("Waiting", "number"),
         ("Leased until (UTC)", "time"),
     ];
     if !read_only {
@@ -161,7 +161,7 @@ fn consumers(entries: &[FeedConsumer], read_only: bool, now: Timestamp) -> Marku
             html! { span id=[is_first.then(|| consumer_anchor(&entry.consumer))] { (text(&entry.consumer)) } },
             text(&entry.channel),
             html! { span.pill.(class(state)) { (<&str>::from(state)) } },
-            html! { (entry.through) },
+            html! { @if state == FeedConsumerState::NoCursor { "–" } @else { (entry.through) } },
             html! { (entry.newest) },
             html! { (number(entry.lag)) },
             html! { (waiting.unwrap_or_else(|| "–".to_owned())) },

@@ -117,7 +117,8 @@ impl PageRequest {
                         @for (href, name) in TABS {
                             a href=(href) aria-current=[(here == href).then_some("page")] {
                                 (name)
-                                @if href == "/held" && undelivered > 0 { " " span.count { (undelivered) } }
+                                // The page itself has a number on each of its tabs.
+                                @if href == "/held" && here != href && undelivered > 0 { " " span.count { (undelivered) } }
                             }
                         }
                     }

@@ -100,7 +100,7 @@ pub(super) async fn list(request: PageRequest) -> Response {
         div.heading { div {
             h1 { "Quarantine and dead letters" }
             p.sub { @if is_dead { "Events that a sink refused for longer than its " code { "give_up_after" } " setting. The daemon stores them until an operator replays or drops them." }
-                @else { "Events that failed verification. They were not delivered to any sink. The daemon stores them until an operator retries or drops them." } }
+                @else { "Events that failed verification. They were not delivered to any sink. The daemon stores them until a retry succeeds, or until an operator drops them." } }
         } }
         (tabs(is_dead, counts))
         @match (is_dead, &quarantine, &dead) {
@@ -151,14 +151,15 @@ fn pages(query: &Query, count: usize) -> Markup {
     let at = |page| Query { page, ..query.clone() }.address();
     let first = query.page.saturating_mul(ROWS);
     html! {
-        nav.pages aria-label="Pagination" {
+        @if count == 0 { div.empty { p { "No event matches." } } }
+        @else { nav.pages aria-label="Pagination" {
             @if query.page > 0 { a.button rel="prev" href=(at(query.page - 1)) { "Previous" } }
             @if first.saturating_add(ROWS) < count { a.button.primary rel="next" href=(at(query.page + 1)) { "Next" } }
             span.took {
                 @if first < count { (grouped(first as u64 + 1)) " to " (grouped(first.saturating_add(ROWS).min(count) as u64)) " of " (grouped(count as u64)) }
-                @else { "No event matches" }
+                @else { "This page has no events" }
             }
-        }
+        } }
     }
 }
 
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(rows, (0..120).collect::<Vec<_>>());
         let last = Query { page: usize::MAX, ..query };
         assert_eq!(last.page_of(0..120).0, [0; 0]);
-        assert!(pages(&last, 120).into_string().contains("No event matches"));
+        assert!(pages(&last, 120).into_string().contains("This page has no events"));
     }
 
     #[test]

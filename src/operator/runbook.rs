@@ -181,9 +181,11 @@ impl Topic {
         if self.names.is_empty() { &self.quotes } else { &self.names }
     }
 
-    /// The runbook's text, as Markdown.
+    /// The runbook's text, as Markdown, for a page that shows the message. The cell with the pattern of the message is left out.
     pub fn markdown(&self) -> String {
         let named = |cell: &String| match cell.split_once(": ") {
+            Some(("reason", _)) => String::new(),
+            Some(("what to do", cell)) => format!("{cell}\n\n"),
             Some((heading, cell)) => format!("**{heading}:** {cell}\n\n"),
             None => format!("{cell}\n\n"),
         };

@@ -84,9 +84,12 @@ impl Handle {
         self.pauses.borrow().clone()
     }
 
-    /// Pauses or resumes the whole channel or a sink. Returns `false` if nothing changes. A resumed sink no longer counts as
-    /// gone. If the sink has refused events, its lane offers them again immediately. The change is not durable: see
-    /// [`LeasedChannel::pause`].
+    /// Pauses or resumes the whole channel or a sink. Returns `false` if nothing changes. If the sink has refused events, its lane
+    /// offers them again immediately. The change is not durable: see [`LeasedChannel::pause`].
+    ///
+    /// A sink that is resumed although it is not paused no longer counts as gone: an operator has decided that the lane
+    /// continues. The end of a pause is no such decision, whether the operator or the clock ends it. Otherwise a sink that has
+    /// lost its data would lose these events for good when a pause ends.
     pub(crate) fn set_paused(&self, sink: Option<SinkName>, pause: Option<Pause>) -> bool {
         let mut has_changed = false;
         self.pauses.send_modify(|pauses| {
@@ -94,7 +97,9 @@ impl Handle {
             pauses.paused.set(sink.clone(), pause);
             has_changed = pauses.paused != before;
             if let (Some(sink), None) = (sink, pause) {
-                has_changed |= pauses.gone.remove(&*sink).is_some();
+                if !has_changed {
+                    has_changed = pauses.gone.remove(&*sink).is_some();
+                }
                 *pauses.resumed.entry(sink.to_string()).or_default() += 1;
             }
         });
@@ -218,5 +223,24 @@ impl Handles {
     /// Returns the number of channels.
     pub(crate) fn number(&self) -> usize {
         lock(&self.each).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_pause_is_no_decision_about_a_sink_that_lost_its_data() {
+        let (handle, sink, since) = (Handle::default(), SinkName::from("s"), Timestamp::UNIX_EPOCH);
+        let kind = Problem::POSITION_MISSING.to_owned();
+        let problem = Problem { kind, message: String::new(), since, times: 1, needs_attention: true };
+        handle.sink_is_gone(&sink, problem);
+        let resume = || handle.set_paused(Some(sink.clone()), None);
+        let is_gone = || handle.pauses().gone.contains_key(&*sink);
+        assert!(handle.set_paused(Some(sink.clone()), Some(Pause { since, until: None })));
+        assert!(resume() && is_gone(), "this resume ends the pause");
+        assert!(resume() && !is_gone(), "this resume is a decision");
+        assert!(!resume());
     }
 }

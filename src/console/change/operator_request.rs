@@ -194,11 +194,14 @@ impl OperatorRequest {
             ],
             Action::Pause => vec![
                 html! { "Events of channel " (text(&self.channel)) " are not delivered to " (sink) ". Other sinks continue. Delivery "
-                "continues at the sink's cursor when the sink is resumed." },
+                "continues at the sink's cursor when the sink is resumed. A sink that is blocked stays blocked when the pause ends." },
             ],
+            Action::Resume if self.sink.is_empty() => vec![html! {
+                "Channel " (text(&self.channel)) " continues at its cursor. A sink that refuses events is retried immediately."
+            }],
             Action::Resume => vec![
-                html! { "Channel " (text(&self.channel)) @if !self.sink.is_empty() { ", " (sink) "," } " continues at its cursor. "
-                "A sink that refuses events is retried immediately." },
+                html! { "Channel " (text(&self.channel)) ", " (sink) ", continues at its cursor. A sink that refuses events is retried immediately." },
+                html! { "If the sink is not paused but has lost its data, this accepts the sink as it is: the lost events are not delivered again." },
             ],
             Action::Acknowledge => vec![
                 html! { "This confirms that you know about the loss that a damaged state caused. The loss then no longer prevents the daemon from being ready." },

@@ -11,7 +11,7 @@ use crate::page::{PageRequest, member, time};
 use crate::state::State;
 use crate::text::{text, whole};
 use operator::api::SetConsumerCursor;
-use operator::feed::FeedConsumer;
+use operator::feed::{FeedConsumer, FeedConsumerState};
 
 /// The page to which a change returns.
 const BACK: &str = "/consumers";
@@ -87,7 +87,7 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
             p { "Consumer " strong { (text(&entry.consumer)) } ", channel " strong { (text(&entry.channel)) } ". Delivery continues with the event after the cursor." }
             p.note { "The cursor is a position, not an offset. Positions number the events of the channel in the order in which they were written: 1, 2, 3." }
             dl.numbers {
-                div { dt { "Cursor" } dd { (entry.through) } }
+                div { dt { "Cursor" } dd { @if entry.state() == FeedConsumerState::NoCursor { "–" } @else { (entry.through) } } }
                 div { dt { "Oldest position" } dd { (entry.oldest.map_or_else(|| "–".to_owned(), |oldest| oldest.to_string())) } }
                 div { dt { "Newest position" } dd { (entry.newest) } }
                 div { dt { "Lag" } dd { (number(entry.lag)) } }

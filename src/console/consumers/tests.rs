@@ -53,7 +53,7 @@ fn a_row_shows_the_cursor_the_lag_and_the_lease() {
         ("Cursor", "12"),
         ("Newest position", "4012"),
         ("Lag", "4,000"),
-        ("Oldest uncommitted", "10 min"),
+        ("Waiting", "10 min"),
     ] {
         assert_eq!(cell(&page, column), said, "{column}");
     }

@@ -20,8 +20,10 @@ enum SignatureStatus {
     Twice,
     Stranger,
     Malformed,
-    /// Not checked, because the result is already known from earlier signatures.
+    /// Not needed, because enough signatures before it count.
     NotNeeded,
+    /// Not checked, because a signature before it is malformed.
+    NotChecked,
 }
 
 impl SignatureStatus {
@@ -35,13 +37,14 @@ impl SignatureStatus {
             Self::Stranger => "not in the signer set",
             Self::Malformed => "malformed",
             Self::NotNeeded => "not needed",
+            Self::NotChecked => "not checked",
         }
     }
 
     fn class(self, verdict: Badge) -> &'static str {
         match self {
             Self::Yes if verdict == Badge::Verified => "good",
-            Self::Yes | Self::NotNeeded => "none",
+            Self::Yes | Self::NotNeeded | Self::NotChecked => "none",
             Self::Twice | Self::Stranger | Self::Malformed => "bad",
         }
     }
@@ -61,7 +64,10 @@ fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> V
     let mut found: Vec<Address> = Vec::new();
     let mut is_over = false;
     let each = makers.iter().map(|maker| {
-        if is_over || found.len() >= required {
+        if is_over {
+            return SignatureStatus::NotChecked;
+        }
+        if found.len() >= required {
             return SignatureStatus::NotNeeded;
         }
         match maker {
@@ -81,7 +87,15 @@ fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> V
 }
 
 /// Summarizes the signatures, both for a valid and for a rejected event.
-fn summary(verdict: Badge, counted: usize, required: usize, members: usize, about: ReportContent) -> Markup {
+fn summary(
+    verdict: Badge,
+    counts: &[SignatureStatus],
+    required: usize,
+    members: usize,
+    about: ReportContent,
+) -> Markup {
+    let counted = counts.iter().filter(|counts| **counts == SignatureStatus::Yes).count();
+    let malformed = counts.iter().position(|counts| *counts == SignatureStatus::Malformed);
     let of =
         "The signatures cover the report. The report contains the workflow owner and the hash of the signed content.";
     match verdict {
@@ -95,6 +109,9 @@ fn summary(verdict: Badge, counted: usize, required: usize, members: usize, abou
             p.notice.bad { strong { "These signatures do not prove this event. " }
                 @if about == ReportContent::Unreadable { "Members of the network signed the report, but the report cannot be read." }
                 @else { "Members of the network signed the report below, but the report does not match this event. See the differences below." } }
+        },
+        _ if let Some(at) = malformed => html! {
+            p.notice.bad { strong { "Signature " (at + 1) " is malformed. " } "The signatures after it were not checked." }
         },
         _ => html! {
             p.notice.bad { strong { "Too few valid signatures: " (counted) " of " (required) " required. " } (of) }
@@ -110,7 +127,6 @@ pub(super) fn show(examined: &Examination, verdict: Badge, names: &SignerNames) 
     };
     let (members, required) = (examined.verifier.signers.addresses(), examined.verifier.signers.required());
     let counts = counts(&dissected.makers, members, required);
-    let counted = counts.iter().filter(|counts| **counts == SignatureStatus::Yes).count();
     let report = Report::parse(&dissected.report);
     let owner = examined.verifier.workflow_owner;
     let event_hash = event.payload.signed.as_deref().map(proof::verify::event_hash);
@@ -136,7 +152,7 @@ pub(super) fn show(examined: &Examination, verdict: Badge, names: &SignerNames) 
     html! {
         section aria-labelledby="proof" {
             h2 #proof { "Who signed" }
-            (summary(verdict, counted, required, members.len(), about))
+            (summary(verdict, &counts, required, members.len(), about))
             (table("Signatures", "signers", &columns, rows))
             @if ocr.signatures.len() > dissected.makers.len() {
                 p.note { "Showing the first " (dissected.makers.len()) " of " (ocr.signatures.len()) " signatures." }
@@ -216,6 +232,6 @@ mod tests {
                 SignatureStatus::NotNeeded
             ]
         );
-        assert_eq!(counts(&[None, Some(one)], &[one], 1), [SignatureStatus::Malformed, SignatureStatus::NotNeeded]);
+        assert_eq!(counts(&[None, Some(one)], &[one], 1), [SignatureStatus::Malformed, SignatureStatus::NotChecked]);
     }
 }

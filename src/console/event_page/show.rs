@@ -61,7 +61,7 @@ pub(super) async fn show(request: &PageRequest, mut found: ShownEvent) -> Respon
                     @if let Some(event_id) = &found.event_id { " · event " (with_copy_button("the id of the event", event_id, event_id)) } }
             }
             div.actions {
-                a.button href="?verify=1#verdict" { "Verify again" }
+                @if verdict != Badge::Unsigned { a.button href="?verify=1#verdict" { "Verify again" } }
                 (found.actions)
             }
         }
@@ -206,7 +206,7 @@ fn bytes(found: &ShownEvent) -> Markup {
         section aria-labelledby="bytes" {
             h2 #bytes { "Raw bytes" }
             p.sub { "The service's event as received, " (grouped(event.len() as u64)) " bytes. "
-                code { "channeld verify" } " accepts this text unchanged." }
+                "To check this text yourself, pass it to " code { "channeld verify" } "." }
             div.actions {
                 @if event.len() <= SHOWN { button type="button" data-copy-from="raw" { "Copy" } }
                 @if !found.raw.is_empty() { a.button href=(found.raw) download { "Download" } }

@@ -93,7 +93,7 @@ fn given_up(letters: &[ChannelEntry<DeadLetter>], query: &Query) -> Markup {
         vec![link, text(channel), text(sink), text(&facts.reason), attempts, at]
     });
     html! {
-        (page::table("Dead letters", "list dense", &columns, rows))
+        @if count > 0 { (page::table("Dead letters", "list dense", &columns, rows)) }
         (pages(query, count))
     }
 }

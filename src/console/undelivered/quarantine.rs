@@ -91,7 +91,7 @@ fn rejected(events: &[ChannelEntry<Quarantined>], query: &Query) -> Markup {
         vec![link, text(channel), text(&facts.reason), text(&facts.detail), at]
     });
     html! {
-        (page::table("Quarantined events", "list dense", &columns, rows))
+        @if count > 0 { (page::table("Quarantined events", "list dense", &columns, rows)) }
         (pages(query, count))
     }
 }

@@ -42,10 +42,10 @@ pub enum Reason {
     EventHashMismatch,
     /// A signature before the threshold is not 65 bytes of hex with a valid recovery byte, or no key can be recovered from
     /// it.
-    #[error("signature {index} of the proof is malformed")]
+    #[error("signature {} of the proof is malformed", index + 1)]
     MalformedSignature { index: usize },
     /// Too few distinct members of the signer set signed. `strangers` is the number of signatures by other keys.
-    #[error("{found} of {required} required signatures are by known signers")]
+    #[error("{found} of {required} required signatures count: each must be by another known signer")]
     TooFewSignatures { found: usize, required: usize, strangers: u32 },
 }
 

@@ -109,7 +109,7 @@ async fn an_operator_sees_the_lag_of_a_consumer_and_sets_its_cursor() {
             ("Channel", "<bdi>c0</bdi>"),
             ("State", ">leased<"),
             ("Newest position", "12"),
-            ("Oldest uncommitted", " s"),
+            ("Waiting", " s"),
             ("Leased until (UTC)", "<time"),
         ],
     );
@@ -202,7 +202,7 @@ async fn a_cursor_is_set_in_a_browser() {
     let has_focus = "return document.activeElement === document.querySelector('input[name=cursor]')";
     browser.until("the cursor can be typed without a click", has_focus).await;
     browser.fill("input[name=cursor]", "50").await;
-    browser.press("Continue").await;
+    browser.press("Review the change").await;
     browser.until("the cursor is refused", &says("must be a whole number from 0 to 12")).await;
     browser.fill("input[name=cursor]", "9").await;
     // The Enter key of the WebDriver protocol.

@@ -94,7 +94,7 @@ impl Lane {
         let message = format!(
             "{place}, although events up to offset {cursor} were delivered: the sink's data was dropped, purged or replaced. Nothing is \
              delivered until you decide. To deliver again, from the start or another offset: `channeld pause {channel}`, \
-             `channeld cursor set {channel} --sink {sink} --to earliest --yes` (or --to OFFSET), `channeld resume {channel}`. To \
+             `channeld cursor set {channel} --sink {sink} --to earliest --yes` (or `--to OFFSET`), `channeld resume {channel}`. To \
              accept the sink as it is and continue above {cursor}: `channeld resume {channel} --sink {sink}`"
         );
         error!(%channel, %sink, reason = message, "sink has no position: nothing is delivered until an operator decides");
