@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -25,6 +25,9 @@ mod reading;
 mod readme;
 mod stream;
 mod tail;
+
+/// How long a request for later events waits at most.
+const WAIT: Duration = Duration::from_secs(60);
 
 const TOKEN: &str = "token-of-ledger-never-to-be-shown";
 
@@ -173,7 +176,7 @@ impl FeedClient {
     /// Begins to wait for an event of channel `c0` after this position, which is the newest one. Returns the page.
     async fn wait_after(&self, position: i64) -> JoinHandle<Value> {
         let (client, after) = (self.clone(), format!("/channels/c0/events?after={position}"));
-        let path = format!("{after}&wait=60s");
+        let path = format!("{after}&wait={}s", WAIT.as_secs());
         let waiting = tokio::spawn(async move { client.get(&path).await.json() });
         // The daemon answers this request after it has received the other one.
         assert!(self.get(&after).await.json()["events"].as_array().unwrap().is_empty());

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use reqwest::StatusCode;
 use simulator::{Honesty, LateProofs, Options};
 
-use super::{FeedClient, FeedEvent, Served, assert_positions, assert_problem, sorted_offsets, with_each_table};
-use crate::support::{LONGEST_WAIT, deliverable};
+use super::{FeedClient, FeedEvent, Served, WAIT, assert_positions, assert_problem, sorted_offsets, with_each_table};
+use crate::support::deliverable;
 
 /// Longer than any test: a proof arrives only when the test releases it.
 pub(super) const NEVER: Duration = Duration::from_secs(1_000_000);
@@ -79,7 +79,7 @@ async fn a_new_event_ends_a_long_poll(kind: &str) {
     simulator.publish(0, 1);
     let page = waiting.await.unwrap();
     assert_positions(&FeedEvent::all(&page["events"]), [6]);
-    assert!(page["next"] == 6 && begun.elapsed() < LONGEST_WAIT, "{page}");
+    assert!(page["next"] == 6 && begun.elapsed() < WAIT, "{page}");
 
     // A daemon that ends answers those who wait.
     let waiting = client.wait_after(6).await;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// The longest wait. It is much longer than any expected wait, so that tests pass on a busy machine.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(180);
 
 /// The wait between two checks of a condition.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);

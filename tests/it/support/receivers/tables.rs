@@ -49,13 +49,16 @@ impl Tables {
         [rows.map_or(0, |rows| rows[0].get(0)), rows_of(&self.file)]
     }
 
-    /// Waits until each table has at least this number of rows, while the daemon runs.
+    /// Waits until each table has at least this number of rows, while the daemon runs. Each new row extends the deadline.
     pub(crate) async fn until(&self, daemon: &mut Daemon, rows: usize) {
         let rows = i64::try_from(rows).unwrap();
-        let deadline = Instant::now() + LONGEST_WAIT;
+        let (mut deadline, mut before) = (Instant::now() + LONGEST_WAIT, [0; 2]);
         while self.rows().await.iter().any(|found| *found < rows) {
             daemon.until("it runs", |_| true).await;
             let found = self.rows().await;
+            if found > before {
+                (deadline, before) = (Instant::now() + LONGEST_WAIT, found);
+            }
             assert!(Instant::now() < deadline, "found {found:?} of {rows} rows\n{}", daemon.log().tail());
             tokio::time::sleep(LOOK_AGAIN).await;
         }
