@@ -127,7 +127,7 @@ fn confirmation(entry: &FeedConsumer, cursor: i64) -> Confirmation {
             ("cursor", cursor.to_string()),
         ],
         fields: html! {},
-        is_final: false,
+        is_final: cursor > entry.through,
         back: BACK.to_owned(),
     }
 }

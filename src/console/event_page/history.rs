@@ -5,7 +5,7 @@ use maud::{Markup, Render, html};
 
 use crate::page::{segment, time};
 use crate::text::text;
-use channel::{LaneStatus, counted, span};
+use channel::{LaneStatus, Problem, counted, span};
 use operator::api::{DeadLetter, Journey};
 
 #[cfg(test)]
@@ -198,6 +198,10 @@ fn at_sink(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> 
         Some(_) if journey.quarantined.is_some() => {
             not_at("Not delivered to", html! { "quarantined events are not delivered" })
         }
+        Some(cursor) if cursor.get() >= offset && has_lost_data(lane) => not_at(
+            "Unknown at",
+            html! { "the cursor is " (cursor.get()) ", but the sink's data was dropped, purged or replaced since" },
+        ),
         Some(cursor) if cursor.get() >= offset => HistoryStep::new(
             StepTime::NotRecorded,
             html! { "Processed by " (text(sink)) },
@@ -206,6 +210,10 @@ fn at_sink(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> 
         Some(cursor) => not_at("Not yet delivered to", html! { "the cursor is " (cursor.get()) }),
         None => not_at("Not yet delivered to", html! { "no event was delivered to this sink yet" }),
     }]
+}
+
+fn has_lost_data(lane: &LaneStatus) -> bool {
+    lane.error.as_ref().is_some_and(|error| error.kind == Problem::POSITION_MISSING)
 }
 
 /// The event's history at a sink after the sink's cursor passed the event.

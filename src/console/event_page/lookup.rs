@@ -42,7 +42,8 @@ pub(crate) async fn delivered(request: PageRequest, Path((channel, offset)): Pat
     let event = full_row.event().map(|event| Bytes::copy_from_slice(event.as_bytes()));
     let actions = html! {
         @if !request.visitor.read_only && event.is_some() {
-            @for lane in sinks() {
+            // A sink that has not reached the event gets it in order.
+            @for lane in sinks().filter(|lane| lane.cursor.is_some_and(|cursor| cursor.get() >= offset)) {
                 a.button href={ "/do/redeliver?" (form(&[("channel", &row.channel), ("channel_id", &row.channel_id), ("sink", &lane.sink), ("offset", &offset.to_string())])) } {
                     span { "Replay to " (text(&lane.sink)) "…" }
                 }

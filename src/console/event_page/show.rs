@@ -104,7 +104,7 @@ fn verdict_box(examined: &Examination, is_again: bool, stored: Option<(&str, Bad
             examined.verifier.signers.addresses().len()
         ),
         (Some(Verdict::Unsigned(_)), None) => {
-            "Events of this type are never signed. The content comes from the service and cannot be verified."
+            "This event is a notice: it has no signed content. Its content comes from the service and cannot be verified."
                 .to_owned()
         }
         (Some(Verdict::Pending(_)), None) => "The proof of this event has not arrived yet.".to_owned(),

@@ -82,7 +82,10 @@ fn a_wait_is_shown_only_if_known() {
 fn the_history_shows_delivered_due_and_not_reached() {
     let lane =
         |sink: &str, cursor| LaneStatus { sink: sink.into(), cursor: Offset::new(cursor), ..LaneStatus::default() };
-    let lanes = [lane("a", 9), lane("b", 9), lane("c", 3), lane("d", 9)];
+    let kind = Problem::POSITION_MISSING.to_owned();
+    let since = at(0).unwrap();
+    let error = Some(Problem { kind, message: "dropped".to_owned(), since, times: 1, needs_attention: true });
+    let lanes = [lane("a", 9), lane("b", 9), lane("c", 3), lane("d", 9), LaneStatus { error, ..lane("e", 9) }];
     let owed = BTreeSet::from(["b".into()]);
     let late = PendingEvent { first_seen: 1_800_000_000, owed, ..PendingEvent::default() };
     let delivered_late = vec![LateDelivery {
@@ -94,7 +97,10 @@ fn the_history_shows_delivered_due_and_not_reached() {
     let journey = Journey { late: Some(late), delivered_late, ..Journey::default() };
     let steps = sink_steps(lanes.iter(), "c0", 7, &journey);
     let words: Vec<_> = order(&steps).iter().map(|what| what.replace("<bdi>", "").replace("</bdi>", "")).collect();
-    assert_eq!(words, ["Delivered to a", "Not yet delivered to b", "Not yet delivered to c", "Processed by d"]);
+    assert_eq!(
+        words,
+        ["Delivered to a", "Not yet delivered to b", "Not yet delivered to c", "Processed by d", "Unknown at e"]
+    );
     assert!(shown(&steps).contains("2027-01-15 08:00:30"), "the time of the replay");
     let waits = shown(&ledger_steps("c0", 7, &journey, true));
     assert!(waits.contains("Proof pending") && waits.contains("2027-01-15 08:00:00"), "{waits}");
