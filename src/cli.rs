@@ -135,7 +135,8 @@ enum Command {
     ///
     /// With --sink, a sink that refuses events is retried now instead of after its next wait. A webhook that answered
     /// 410 (Gone) is never retried automatically: it stays blocked until this command resumes it or the daemon
-    /// restarts.
+    /// restarts. If the sink is paused, this command only ends the pause. If the sink is not paused but has lost its data,
+    /// this command accepts the sink as it is, and the lost events are not delivered again.
     Resume(SetPaused),
     WaitWatcher(prove::wait_watcher::Args),
     /// Simulate the channel events service over HTTP.
