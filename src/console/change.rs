@@ -72,13 +72,14 @@ pub(super) fn finished(request: &PageRequest, what: &str, result: Notice, back: 
 }
 
 pub(super) async fn confirm(request: PageRequest, Path(what): Path<String>) -> Response {
-    let Some(change) = OperatorRequest::parse(&what, request.query.as_bytes()) else {
+    let Some(mut change) = OperatorRequest::parse(&what, request.query.as_bytes()) else {
         return request.problem(StatusCode::NOT_FOUND, "This request is unknown or incomplete.").await;
     };
     if request.visitor.read_only {
         return request.problem(StatusCode::FORBIDDEN, READ_ONLY).await;
     }
-    let title = change.title(change.count(&request.state.daemon).await);
+    let count = change.limit(&request.state.daemon).await;
+    let title = change.title(count);
     let confirmation = Confirmation {
         button: change.verb().map_or_else(|| title.clone(), str::to_owned),
         title,

@@ -137,6 +137,7 @@ pub struct DropQuarantined {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
     /// The offsets of the events.
+    // With a reason, only the events at these offsets that were rejected for it. The command takes one of the two.
     pub offsets: Vec<Offset>,
     /// Drop all events that the channel rejected for this reason, such as `proof-of-channel`. Dropping the events also
     /// acknowledges them.

@@ -38,6 +38,8 @@ pub(super) struct OperatorRequest {
     sink: String,
     reason: String,
     offset: Option<Offset>,
+    /// The highest offset of several events. Events that come after the confirmation was shown are not changed.
+    up_to: Option<Offset>,
     until: Option<Timestamp>,
 }
 
@@ -62,14 +64,15 @@ impl OperatorRequest {
         let member = |name| page::member(members, name).unwrap_or_default();
         let lasts = SpanParser::new().parse_unsigned_duration(&*member("for")).ok().filter(|lasts| !lasts.is_zero());
         let ends = lasts.and_then(|lasts| SignedDuration::try_from(lasts).ok());
-        let offset = member("offset");
+        let offset = |name| Some(member(name)).filter(|offset| !offset.is_empty()).map(|offset| offset.parse().ok());
         let request = Self {
             what,
             channel: member("channel"),
             channel_id: member("channel_id"),
             sink: member("sink"),
             reason: member("reason"),
-            offset: if offset.is_empty() { None } else { Some(offset.parse().ok()?) },
+            offset: offset("offset").map_or(Some(None), |offset| offset.map(Some))?,
+            up_to: offset("up_to").map_or(Some(None), |offset| offset.map(Some))?,
             until: ends.and_then(|ends| Timestamp::now().checked_add(ends).ok()),
         };
         let (has_channel, has_sink) = (!request.channel.is_empty(), !request.sink.is_empty());
@@ -85,13 +88,14 @@ impl OperatorRequest {
 
     /// The fields of the form.
     pub(super) fn members(&self) -> Vec<(&'static str, String)> {
-        let offset = self.offset.map(|offset| offset.to_string()).unwrap_or_default();
+        let text = |offset: Option<Offset>| offset.map(|offset| offset.to_string()).unwrap_or_default();
         let members = [
             ("channel", self.channel.clone()),
             ("channel_id", self.channel_id.clone()),
             ("sink", self.sink.clone()),
             ("reason", self.reason.clone()),
-            ("offset", offset),
+            ("offset", text(self.offset)),
+            ("up_to", text(self.up_to)),
         ];
         members.into_iter().filter(|(_, value)| !value.is_empty()).collect()
     }
@@ -135,21 +139,30 @@ impl OperatorRequest {
         if sink.is_empty() { format!("channel {channel}") } else { format!("sink {sink} of channel {channel}") }
     }
 
-    /// Counts the stored events that the change is about; `None` if it is about one event or about none, or if the daemon
-    /// does not answer.
-    pub(super) async fn count(&self, daemon: &DaemonConnection) -> Option<u64> {
+    /// The offsets of the stored events that the change is about, up to `up_to` if it is set. `None` if the change is about one
+    /// event or about none, or if the daemon does not answer.
+    async fn matching(&self, daemon: &DaemonConnection) -> Option<Vec<Offset>> {
         let channel = Some(self.channel.clone());
-        match (self.what, self.offset) {
+        let mut offsets: Vec<_> = match (self.what, self.offset) {
             (Action::Retry | Action::Drop, None) => {
-                let events = daemon.ask(&ListQuarantine { channel }).await.ok()?;
-                Some(events.iter().filter(|entry| entry.facts.reason == self.reason).count() as u64)
+                let events = daemon.ask(&ListQuarantine { channel }).await.ok()?.into_iter();
+                events.filter(|entry| entry.facts.reason == self.reason).map(|entry| entry.facts.offset).collect()
             }
             (Action::RedeliverDead | Action::DropDead, None) => {
                 let letters = daemon.ask(&ListDeadLetters { channel, sink: Some(self.sink.clone()) }).await.ok()?;
-                Some(letters.len() as u64)
+                letters.into_iter().map(|letter| letter.facts.facts.offset).collect()
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        offsets.retain(|offset| self.up_to.is_none_or(|up_to| *offset <= up_to));
+        Some(offsets)
+    }
+
+    /// Limits the change to the events that match now. Returns their number; `None` like [`matching`](Self::matching).
+    pub(super) async fn limit(&mut self, daemon: &DaemonConnection) -> Option<u64> {
+        let offsets = self.matching(daemon).await?;
+        self.up_to = offsets.iter().max().copied();
+        Some(offsets.len() as u64)
     }
 
     /// Describes the effect of the change. Each element is a paragraph.
@@ -157,6 +170,7 @@ impl OperatorRequest {
         let which = |one: &str, all: &str| {
             html! {
                 @if let Some(offset) = self.offset { (one) " " (offset.get()) } @else { (all) }
+                @if let Some(up_to) = self.up_to { " up to offset " (up_to.get()) }
                 " of channel " (text(&self.channel))
             }
         };
@@ -236,14 +250,24 @@ impl OperatorRequest {
     /// Sends the request to the daemon and returns the result in words.
     pub(super) async fn carry_out(&self, state: &State, browser: u64) -> Result<String, String> {
         let Self { channel, sink, reason, offset, .. } = self;
-        let offsets = Vec::from_iter(*offset);
+        let daemon = &state.daemon;
+        let mut offsets = Vec::from_iter(*offset);
         let which = || DeadLetterSelection {
             channel: channel.clone(),
             sink: sink.clone(),
-            offsets: offsets.clone(),
+            offsets: Vec::from_iter(*offset),
+            to: self.up_to,
             ..DeadLetterSelection::default()
         };
-        let daemon = &state.daemon;
+        if let (Action::Retry | Action::Drop, Some(_)) = (self.what, self.up_to) {
+            offsets = self.matching(daemon).await.ok_or("The daemon does not answer.")?;
+            if offsets.is_empty() {
+                return Err("No quarantined event matches.".to_owned());
+            }
+            // Two events can have one offset.
+            offsets.sort_unstable();
+            offsets.dedup();
+        }
         match self.what {
             Action::Retry => {
                 let reason = Some(reason.clone()).filter(|reason| !reason.is_empty());

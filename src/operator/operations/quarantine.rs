@@ -46,16 +46,16 @@ impl Operations {
         let owned = self.owned(&channel).await?;
         let chosen: Vec<Quarantined> = {
             let ledger = owned.leased.ledger();
-            if request.reason.is_none() && !request.all {
+            let is_meant = |facts: &&Quarantined| request.reason.as_ref().is_none_or(|reason| facts.reason == *reason);
+            if request.offsets.is_empty() && (request.reason.is_some() || request.all) {
+                ledger.quarantined().values().filter(is_meant).cloned().collect()
+            } else {
                 let missing = request.offsets.iter().find(|offset| ledger.quarantined_at(**offset).next().is_none());
                 if let Some(offset) = missing {
                     return Err(not_quarantined(&channel, *offset));
                 }
-                request.offsets.iter().flat_map(|offset| ledger.quarantined_at(*offset)).cloned().collect()
-            } else {
-                let is_meant =
-                    |facts: &&Quarantined| request.reason.as_ref().is_none_or(|reason| facts.reason == *reason);
-                ledger.quarantined().values().filter(is_meant).cloned().collect()
+                let chosen = request.offsets.iter().flat_map(|offset| ledger.quarantined_at(*offset));
+                chosen.filter(is_meant).cloned().collect()
             }
         };
         let drop = |facts: &Quarantined| Change::DropQuarantined(facts.event_key());

@@ -172,9 +172,10 @@ async fn lost_answers_and_connections_lose_and_repeat_nothing() {
         let seen = receiver.received();
         daemon.until("delivery continues", |_| receiver.received() > seen || all(&receiver)).await;
     }
-    daemon.stop().await;
+    let log = daemon.stop().await;
     assert!(cuts > 5, "{cuts}");
     for (channel, expected) in expected.iter().enumerate() {
-        assert_eq!(&offsets(&receiver, &format!("c{channel}")), expected);
+        let arrived = offsets(&receiver, &format!("c{channel}"));
+        assert_eq!(&arrived, expected, "channel c{channel}\n{}", log.tail());
     }
 }

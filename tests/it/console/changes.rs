@@ -68,6 +68,32 @@ async fn a_forged_event_shows_its_reason_and_can_be_retried_or_dropped() {
 }
 
 #[tokio::test]
+async fn a_change_of_several_events_does_not_affect_events_that_come_after_its_confirmation() {
+    let simulator = Simulator::start(Options::default()).await.unwrap();
+    for spec in [PROVED, FORGED, FORGED] {
+        simulator.publish_one(0, spec);
+    }
+    let setup = into_table(Setup::reading(&simulator));
+    let daemon = super::daemon_with_rows(&setup, 1).await;
+    let console = setup.console(&[]).await;
+    let visitor = console.enter().await;
+    let quarantined = |offset: i64| format!("/held/quarantine/c0/{offset}");
+    visitor.until("/held", "both are quarantined", |page| page.body.contains(&quarantined(3))).await;
+    let confirmation = "/do/drop?channel=c0&reason=event-hash-mismatch";
+    let shown = visitor.get(confirmation).await.body;
+    assert!(shown.contains("Drop 2 events") && shown.contains("up to offset 3"), "{shown}");
+
+    simulator.publish_one(0, FORGED);
+    visitor.until("/held", "another one is quarantined", |page| page.body.contains(&quarantined(4))).await;
+    let members = [("channel", "c0"), ("reason", "event-hash-mismatch"), ("up_to", "3")];
+    visitor.submit(confirmation, "/do/drop", &members).await;
+    let held = visitor.get("/held").await.body;
+    assert!(held.contains("Dropped: 2 events.") && held.contains(&quarantined(4)), "{held}");
+    assert!(!held.contains(&quarantined(2)) && !held.contains(&quarantined(3)), "{held}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     for _ in 0..3 {
