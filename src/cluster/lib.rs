@@ -37,6 +37,9 @@ pub use peers::{Peers, Unanswered, answer};
 /// How long the set of live instances must be unchanged before a channel is released to another instance.
 const STABLE: Duration = Duration::from_secs(10);
 
+/// The number of attempts in the time of one heartbeat if heartbeats fail at once.
+const ATTEMPTS: u32 = 10;
+
 /// This instance as a member of the cluster.
 #[derive(Debug)]
 pub struct Member {
@@ -83,7 +86,7 @@ impl Member {
     pub async fn run(mut self, stop: CancellationToken) {
         let every = self.membership.lease() / BEATS;
         loop {
-            let next = Instant::now() + every;
+            let mut next = Instant::now() + every;
             if self.membership.term().left().is_zero() {
                 self.lose_all();
             }
@@ -95,7 +98,11 @@ impl Member {
                     // If the release fails, the next heartbeat finds the same channels again.
                     let _ = timeout(every, self.give_up(unworked)).await;
                 }
-                Ok(Err(trouble)) => self.fail(trouble),
+                Ok(Err(trouble)) => {
+                    self.fail(trouble);
+                    // The connection may only have been cut. Without an early attempt, a few cuts would cost the lease.
+                    next = Instant::now() + every / ATTEMPTS;
+                }
                 Err(_) => self.fail(format!("the state's database has not answered for {every:?}")),
             }
             self.wait(next).await;
