@@ -64,15 +64,18 @@ impl OperatorRequest {
         let member = |name| page::member(members, name).unwrap_or_default();
         let lasts = SpanParser::new().parse_unsigned_duration(&*member("for")).ok().filter(|lasts| !lasts.is_zero());
         let ends = lasts.and_then(|lasts| SignedDuration::try_from(lasts).ok());
-        let offset = |name| Some(member(name)).filter(|offset| !offset.is_empty()).map(|offset| offset.parse().ok());
+        let offset = |name| {
+            let offset = member(name);
+            if offset.is_empty() { Some(None) } else { offset.parse().ok().map(Some) }
+        };
         let request = Self {
             what,
             channel: member("channel"),
             channel_id: member("channel_id"),
             sink: member("sink"),
             reason: member("reason"),
-            offset: offset("offset").map_or(Some(None), |offset| offset.map(Some))?,
-            up_to: offset("up_to").map_or(Some(None), |offset| offset.map(Some))?,
+            offset: offset("offset")?,
+            up_to: offset("up_to")?,
             until: ends.and_then(|ends| Timestamp::now().checked_add(ends).ok()),
         };
         let (has_channel, has_sink) = (!request.channel.is_empty(), !request.sink.is_empty());

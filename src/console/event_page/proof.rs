@@ -110,11 +110,11 @@ fn summary(
                 @if about == ReportContent::Unreadable { "Members of the network signed the report, but the report cannot be read." }
                 @else { "Members of the network signed the report below, but the report does not match this event. See the differences below." } }
         },
-        _ if let Some(at) = malformed => html! {
-            p.notice.bad { strong { "Signature " (at + 1) " is malformed. " } "The signatures after it were not checked." }
-        },
         _ => html! {
-            p.notice.bad { strong { "Too few valid signatures: " (counted) " of " (required) " required. " } (of) }
+            p.notice.bad {
+                @if let Some(at) = malformed { strong { "Signature " (at + 1) " is malformed. " } "The signatures after it were not checked." }
+                @else { strong { "Too few valid signatures: " (counted) " of " (required) " required. " } (of) }
+            }
         },
     }
 }
