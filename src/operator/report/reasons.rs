@@ -368,16 +368,8 @@ mod tests {
                 "channel c: pending events cannot be requested: why",
             ),
             (&|it| blocks(it, "refused"), Kind::SinkBlocked, "channel c, sink s: why"),
-            (
-                &|it| gives_up(it, 1),
-                Kind::SinkGivingUp,
-                "channel c, sink s: the last event was refused and is a dead letter: why. Correct the cause",
-            ),
-            (
-                &|it| gives_up(it, 7),
-                Kind::SinkGivingUp,
-                "channel c, sink s: the last 7 events were refused and are dead letters: why. Correct the cause",
-            ),
+            (&|it| gives_up(it, 1), Kind::SinkGivingUp, "channel c, sink s: the last event was refused"),
+            (&|it| gives_up(it, 7), Kind::SinkGivingUp, "channel c, sink s: the last 7 events were"),
             (&|it| blocks(it, Problem::POSITION_MISSING), Kind::SinkPositionMissing, "channel c, sink s: why"),
             (
                 &|it| it.lanes[0].refill = Some(Refill { above: None, to: offset }),
