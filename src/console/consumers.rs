@@ -161,7 +161,7 @@ fn consumers(entries: &[FeedConsumer], read_only: bool, now: Timestamp) -> Marku
             html! { span id=[is_first.then(|| consumer_anchor(&entry.consumer))] { (text(&entry.consumer)) } },
             text(&entry.channel),
             html! { span.pill.(class(state)) { (<&str>::from(state)) } },
-            html! { @if state == FeedConsumerState::NoCursor { "–" } @else { (entry.through) } },
+            html! { (cursor_or_dash(entry)) },
             html! { (entry.newest) },
             html! { (number(entry.lag)) },
             html! { (waiting.unwrap_or_else(|| "–".to_owned())) },
@@ -190,6 +190,11 @@ fn class(state: FeedConsumerState) -> &'static str {
         FeedConsumerState::Ahead | FeedConsumerState::Behind => "warn",
         FeedConsumerState::Ok | FeedConsumerState::Leased => "good",
     }
+}
+
+/// The cursor, or a dash if the consumer has none.
+fn cursor_or_dash(entry: &FeedConsumer) -> String {
+    if entry.state() == FeedConsumerState::NoCursor { "–".to_owned() } else { entry.through.to_string() }
 }
 
 /// The address of the page that sets the cursor. Without a cursor, that page asks for one.

@@ -4,7 +4,7 @@
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::page::{PageRequest, form, member, search_field};
+use super::page::{self, PageRequest, form, member, search_field};
 use super::text::{text, whole};
 use channel::grouped;
 use operator::api::{ListDeadLetters, ListQuarantine};
@@ -146,20 +146,36 @@ fn filter(query: &Query) -> Markup {
     }
 }
 
+/// One page of a list of events, of which `count` match the query.
+fn listed(
+    label: &str,
+    columns: &[(&str, &str)],
+    rows: impl Iterator<Item = Vec<Markup>>,
+    query: &Query,
+    count: usize,
+) -> Markup {
+    html! {
+        @if count == 0 { div.empty { p { "No event matches." } } }
+        @else {
+            (page::table(label, "list dense", columns, rows))
+            (pages(query, count))
+        }
+    }
+}
+
 /// The links between the pages.
 fn pages(query: &Query, count: usize) -> Markup {
     let at = |page| Query { page, ..query.clone() }.address();
     let first = query.page.saturating_mul(ROWS);
     html! {
-        @if count == 0 { div.empty { p { "No event matches." } } }
-        @else { nav.pages aria-label="Pagination" {
+        nav.pages aria-label="Pagination" {
             @if query.page > 0 { a.button rel="prev" href=(at(query.page - 1)) { "Previous" } }
             @if first.saturating_add(ROWS) < count { a.button.primary rel="next" href=(at(query.page + 1)) { "Next" } }
             span.took {
                 @if first < count { (grouped(first as u64 + 1)) " to " (grouped(first.saturating_add(ROWS).min(count) as u64)) " of " (grouped(count as u64)) }
                 @else { "This page has no events" }
             }
-        } }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The changes that an operator can request: a description of each, and the request that makes it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base64::Engine;
@@ -254,23 +255,24 @@ impl OperatorRequest {
     pub(super) async fn carry_out(&self, state: &State, browser: u64) -> Result<String, String> {
         let Self { channel, sink, reason, offset, .. } = self;
         let daemon = &state.daemon;
-        let mut offsets = Vec::from_iter(*offset);
+        let offsets = match (self.what, self.up_to) {
+            // Two events can have one offset.
+            (Action::Retry | Action::Drop, Some(_)) => {
+                let matching = self.matching(daemon).await.ok_or("The daemon does not answer.")?;
+                if matching.is_empty() {
+                    return Err("No quarantined event matches.".to_owned());
+                }
+                BTreeSet::from_iter(matching).into_iter().collect()
+            }
+            _ => Vec::from_iter(*offset),
+        };
         let which = || DeadLetterSelection {
             channel: channel.clone(),
             sink: sink.clone(),
-            offsets: Vec::from_iter(*offset),
+            offsets: offsets.clone(),
             to: self.up_to,
             ..DeadLetterSelection::default()
         };
-        if let (Action::Retry | Action::Drop, Some(_)) = (self.what, self.up_to) {
-            offsets = self.matching(daemon).await.ok_or("The daemon does not answer.")?;
-            if offsets.is_empty() {
-                return Err("No quarantined event matches.".to_owned());
-            }
-            // Two events can have one offset.
-            offsets.sort_unstable();
-            offsets.dedup();
-        }
         match self.what {
             Action::Retry => {
                 let reason = Some(reason.clone()).filter(|reason| !reason.is_empty());

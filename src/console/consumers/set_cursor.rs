@@ -4,14 +4,14 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::{Unlisted, address, list, number, positions};
+use super::{Unlisted, address, cursor_or_dash, list, number, positions};
 use crate::access::guard::READ_ONLY;
 use crate::change::{Confirmation, finished};
 use crate::page::{PageRequest, member, time};
 use crate::state::State;
 use crate::text::{text, whole};
 use operator::api::SetConsumerCursor;
-use operator::feed::{FeedConsumer, FeedConsumerState};
+use operator::feed::FeedConsumer;
 
 /// The page to which a change returns.
 const BACK: &str = "/consumers";
@@ -87,7 +87,7 @@ fn choice(entry: &FeedConsumer, typed: Option<&str>, why: Option<&str>) -> Marku
             p { "Consumer " strong { (text(&entry.consumer)) } ", channel " strong { (text(&entry.channel)) } ". Delivery continues with the event after the cursor." }
             p.note { "The cursor is a position, not an offset. Positions number the events of the channel in the order in which they were written: 1, 2, 3." }
             dl.numbers {
-                div { dt { "Cursor" } dd { @if entry.state() == FeedConsumerState::NoCursor { "–" } @else { (entry.through) } } }
+                div { dt { "Cursor" } dd { (cursor_or_dash(entry)) } }
                 div { dt { "Oldest position" } dd { (entry.oldest.map_or_else(|| "–".to_owned(), |oldest| oldest.to_string())) } }
                 div { dt { "Newest position" } dd { (entry.newest) } }
                 div { dt { "Lag" } dd { (number(entry.lag)) } }

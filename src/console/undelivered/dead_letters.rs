@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::{Query, filter, pages};
+use super::{Query, filter, listed};
 use crate::page::{self, form, segment, time};
 use crate::text::text;
 use channel::grouped;
@@ -92,8 +92,5 @@ fn given_up(letters: &[ChannelEntry<DeadLetter>], query: &Query) -> Markup {
         let (attempts, at) = (html! { (facts.attempts) }, time(Timestamp::from_second(facts.at).ok()));
         vec![link, text(channel), text(sink), text(&facts.reason), attempts, at]
     });
-    html! {
-        @if count > 0 { (page::table("Dead letters", "list dense", &columns, rows)) }
-        (pages(query, count))
-    }
+    listed("Dead letters", &columns, rows, query, count)
 }

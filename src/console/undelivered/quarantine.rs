@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::{Query, filter, pages};
+use super::{Query, filter, listed};
 use crate::page::{self, advice, form, segment, time};
 use crate::text::text;
 use channel::{RejectionReason, RejectionSeverity, grouped};
@@ -47,7 +47,7 @@ fn reasons(groups: &BTreeMap<Group<'_>, u64>, query: &Query, read_only: bool) ->
     if !read_only {
         columns.push(("Actions", "change"));
     }
-    let rows: Vec<_> = groups
+    let mut rows: Vec<_> = groups
         .iter()
         .map(|((_, reason, channel), count)| {
             let only = Query { reason: (*reason).to_owned(), channel: (*channel).to_owned(), ..query.all() };
@@ -64,10 +64,10 @@ fn reasons(groups: &BTreeMap<Group<'_>, u64>, query: &Query, read_only: bool) ->
             ]
         })
         .collect();
-    let (first, more) = rows.split_at(rows.len().min(REASONS));
-    let table = |label, rows: &[Vec<Markup>]| page::table(label, "lanes dense", &columns, rows.iter().cloned());
+    let more = rows.split_off(rows.len().min(REASONS));
+    let table = |label, rows: Vec<_>| page::table(label, "lanes dense", &columns, rows);
     html! {
-        (table("Reasons for rejections", first))
+        (table("Reasons for rejections", rows))
         @if !more.is_empty() {
             details.more { summary { (more.len()) " more" } (table("More reasons for rejections", more)) }
         }
@@ -90,8 +90,5 @@ fn rejected(events: &[ChannelEntry<Quarantined>], query: &Query) -> Markup {
         let at = time(Timestamp::from_second(facts.at).ok());
         vec![link, text(channel), text(&facts.reason), text(&facts.detail), at]
     });
-    html! {
-        @if count > 0 { (page::table("Quarantined events", "list dense", &columns, rows)) }
-        (pages(query, count))
-    }
+    listed("Quarantined events", &columns, rows, query, count)
 }
