@@ -7,10 +7,10 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::page::{PageRequest, advice_with, ago, events, form, signer, table, time};
+use super::page::{PageRequest, advice_with, ago, events, form, signer, table, time, with_commands};
 use super::palette::{channel_anchor, sink_anchor};
 use super::state::State;
-use super::text::{or_dash, text, whole, with_commands};
+use super::text::{or_dash, text, whole};
 use channel::{Activity, ChannelStatus, LaneStatus, Level, Problem, Sample, counted, grouped, span};
 use ledger::Pause;
 use operator::SignerNames;

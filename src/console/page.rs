@@ -12,14 +12,16 @@ use strum::{EnumString, IntoStaticStr};
 
 use super::access::Visitor;
 use super::state::State;
-use super::text::{sentence, whole, with_commands};
+use super::text::{sentence, whole};
 use operator::runbook;
 
 mod markdown;
 mod values;
 
 use markdown::markdown;
-pub(super) use values::{ago, copied, copy_button, events, network_name, search_field, signer, time, with_copy_button};
+pub(super) use values::{
+    ago, copied, copy_button, events, network_name, search_field, signer, time, with_commands, with_copy_button,
+};
 
 /// The tabs of the navigation: the address and the name.
 pub(super) const TABS: [(&str, &str); 4] = [

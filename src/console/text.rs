@@ -66,20 +66,6 @@ pub(super) fn whole(text: &str) -> Markup {
     isolated(text, LONG)
 }
 
-/// Like [`whole`], but a part between two backquotes, such as a command, is shown as code.
-pub(super) fn with_commands(text: &str) -> Markup {
-    let parts: Vec<_> = text.split('`').collect();
-    // Without a second backquote, a backquote is only a character.
-    if parts.len().is_multiple_of(2) {
-        return whole(text);
-    }
-    maud::html! {
-        @for (at, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-            @if at.is_multiple_of(2) { (whole(part)) } @else { code { (whole(part)) } }
-        }
-    }
-}
-
 /// Like [`whole`], but the lines of a long hexadecimal value break evenly.
 pub(super) fn long(text: &str) -> Markup {
     let mut html = "<bdi>".to_owned();

@@ -76,6 +76,8 @@
             if (button.matches(".copy")) {
                 button.classList.add("done");
                 button.title = "Copied";
+                // The focus would stop the refresh of the page. Whoever uses the keyboard keeps it.
+                if (event.detail > 0) button.blur();
             } else {
                 button.textContent = "Copied";
             }

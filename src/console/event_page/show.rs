@@ -133,13 +133,20 @@ fn finality(verified: &Verified) -> Markup {
     let (confidence, network) = record::confidence_and_network(verified);
     let event = verified.event();
     let status = event.payload.status.as_deref().filter(|_| event.kind == EventType::OperationStatus);
+    let mark = |is_final: bool| {
+        html! { span.pill.good[is_final].warn[!is_final] { @if is_final { "final" } @else { "not final" } } " " }
+    };
     html! {
         p.sub {
             @match (status, confidence) {
-                (Some(status), _) => { "Status: " span.bad[is_failure(status)] { (text(status)) } ". Only the status confirmed is final." }
-                (None, Some(Confidence::Finalized)) => "Confidence: finalized.",
-                (None, Some(confidence)) => { "Confidence: " (confidence.name()) ". The chain may still drop this event." }
-                (None, None) if event.kind == EventType::WatcherEvent => "Confidence: none is signed, so the chain may still drop this event.",
+                (Some(status), _) => {
+                    @if !is_failure(status) { (mark(status == "confirmed")) } "Status: " span.bad[is_failure(status)] { (text(status)) } ". Only the status confirmed is final."
+                }
+                (None, Some(Confidence::Finalized)) => { (mark(true)) "Confidence: finalized." }
+                (None, Some(confidence)) => { (mark(false)) "Confidence: " (confidence.name()) ". The chain may still drop this event." }
+                (None, None) if event.kind == EventType::WatcherEvent => {
+                    (mark(false)) "Confidence: none is signed, so the chain may still drop this event."
+                }
                 _ => {},
             }
             @if let Some(network) = network { " Network: " (network) "." }

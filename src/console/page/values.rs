@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::text::{even_lines, long, text};
+use crate::text::{even_lines, long, text, whole};
 use channel::{counted, span};
 use operator::SignerNames;
 use proof::verify::Address;
@@ -96,6 +96,21 @@ fn last_part(shown: &str) -> usize {
     }
 }
 
+/// Renders a message. A part between two backquotes is shown as code, and a command has a copy button.
+pub(crate) fn with_commands(text: &str) -> Markup {
+    let parts: Vec<_> = text.split('`').collect();
+    // Without a second backquote, a backquote is only a character.
+    if parts.len().is_multiple_of(2) {
+        return whole(text);
+    }
+    html! {
+        @for (at, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+            @if at.is_multiple_of(2) { (whole(part)) }
+            @else { code { (whole(part)) } @if part.contains(' ') { (copy_button("the command", part)) } }
+        }
+    }
+}
+
 /// The field of a search or a filter, which is sent as `q`. `list` is the id of a list of suggestions.
 pub(crate) fn search_field(label: &str, words: &str, placeholder: &str, list: Option<&str>) -> Markup {
     html! {
@@ -114,6 +129,19 @@ pub(crate) fn signer(address: &Address, names: &SignerNames) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_is_code_with_a_copy_button() {
+        let html = with_commands("set `retry`, run `channeld resume <c0>`, then wait").into_string();
+        for said in
+            ["set </bdi><code><bdi>retry</bdi></code><bdi>, run ", "<code><bdi>channeld resume &lt;c0&gt;</bdi></code>"]
+        {
+            assert!(html.contains(said), "{said}: {html}");
+        }
+        assert_eq!(html.matches("data-copy=").count(), 1);
+        assert!(html.contains("data-copy=\"channeld resume &lt;c0&gt;\""), "{html}");
+        assert!(!with_commands("an odd ` in a message").into_string().contains("<code>"));
+    }
 
     #[test]
     fn the_copy_button_stays_with_the_last_part_of_a_value() {

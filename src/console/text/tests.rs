@@ -23,16 +23,6 @@ fn text_is_escaped_and_invisible_characters_are_shown() {
 }
 
 #[test]
-fn commands_in_a_message_are_code() {
-    let html = with_commands("run `channeld resume <c0>`, then wait").into_string();
-    assert_eq!(
-        html.replace("<bdi>", "").replace("</bdi>", ""),
-        "run <code>channeld resume &lt;c0&gt;</code>, then wait"
-    );
-    assert!(!with_commands("an odd ` in a message").into_string().contains("<code>"));
-}
-
-#[test]
 fn a_highlighted_excerpt_is_escaped() {
     let html = marked("<script>\u{202e}", "<b>\u{1b}", "'</mark>").into_string();
     assert_eq!(html.matches("<mark>").count(), 1);

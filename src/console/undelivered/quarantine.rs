@@ -9,12 +9,12 @@ use maud::{Markup, html};
 use super::{Query, filter, listed};
 use crate::page::{self, advice, form, segment, time};
 use crate::text::text;
-use channel::{RejectionReason, RejectionSeverity, grouped};
+use channel::{RejectionReason, grouped};
 use ledger::Quarantined;
 use operator::api::ChannelEntry;
 
-/// The severity, the reason and the channel of a group. The most serious reasons come first.
-type Group<'e> = (Reverse<Option<RejectionSeverity>>, &'e str, &'e str);
+/// The reason and the channel of a group.
+type Group<'e> = (&'e str, &'e str);
 
 /// How many groups are shown above the events at once.
 const REASONS: usize = 6;
@@ -23,8 +23,7 @@ pub(super) fn show(events: &[ChannelEntry<Quarantined>], query: &Query, read_onl
     let is_in_group = |entry: &&ChannelEntry<Quarantined>| query.accepts_group(&entry.channel, &entry.facts.reason, "");
     let mut groups: BTreeMap<Group<'_>, u64> = BTreeMap::new();
     for ChannelEntry { channel, facts, .. } in events.iter().filter(|entry| is_in_group(entry)) {
-        let severity = RejectionReason::from_name(&facts.reason).map(RejectionReason::severity);
-        *groups.entry((Reverse(severity), &facts.reason, channel)).or_default() += 1;
+        *groups.entry((&facts.reason, channel)).or_default() += 1;
     }
     html! {
         @if !groups.is_empty() {
@@ -47,9 +46,14 @@ fn reasons(groups: &BTreeMap<Group<'_>, u64>, query: &Query, read_only: bool) ->
     if !read_only {
         columns.push(("Actions", "change"));
     }
+    // The most serious reasons come first, and of these the most frequent ones.
+    let mut groups: Vec<_> = groups.iter().collect();
+    groups.sort_by_key(|((reason, _), count)| {
+        Reverse((RejectionReason::from_name(reason).map(RejectionReason::severity), **count))
+    });
     let mut rows: Vec<_> = groups
-        .iter()
-        .map(|((_, reason, channel), count)| {
+        .into_iter()
+        .map(|((reason, channel), count)| {
             let only = Query { reason: (*reason).to_owned(), channel: (*channel).to_owned(), ..query.all() };
             let place = form(&[("channel", channel), ("reason", reason)]);
             let whose = html! { span.hidden { " " (text(reason)) ", channel " (text(channel)) } };

@@ -253,9 +253,9 @@ async fn an_event_is_shown_with_its_confidence_and_its_report() {
         assert_eq!(list.body.matches(&cell(level)).count(), 1, "{level}: {list:?}");
     }
     for (offset, said) in [
-        (1, "Confidence: none is signed, so the chain may still drop this event."),
-        (2, "Confidence: safe. The chain may still drop this event."),
-        (3, "Confidence: finalized."),
+        (1, ">not final</span> Confidence: none is signed, so the chain may still drop this event."),
+        (2, ">not final</span> Confidence: safe. The chain may still drop this event."),
+        (3, ">final</span> Confidence: finalized."),
     ] {
         let link = list.body.split("class=\"open\" href=\"").skip(1).nth(3 - offset).unwrap();
         let page = visitor.get(&link.split_once('"').unwrap().0.replace("&amp;", "&")).await;
