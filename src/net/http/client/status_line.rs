@@ -14,14 +14,15 @@ use crate::tasks::lock;
 /// The length of the version, the status and the separator after it, in bytes.
 const LENGTH: usize = b"HTTP/1.1 200 ".len();
 
-/// The first bytes of the response to the current request of a connection. Empty while no request is in progress: if the
-/// next request cannot be sent, the status of an earlier response must not be used for it.
+/// The first bytes of the response to the current request of a connection. If the next request cannot be sent or is not
+/// answered, the status of an earlier response must not be used for it: the bytes are removed when the head was read, and when
+/// more is written. Nobody may read the head, because a request can end while its response arrives.
 #[derive(Clone, Default)]
 pub(super) struct StatusLine(Arc<Mutex<Option<Vec<u8>>>>);
 
 impl StatusLine {
     fn written(&self) {
-        lock(&self.0).get_or_insert_default();
+        lock(&self.0).get_or_insert_default().clear();
     }
 
     fn read(&self, bytes: &[u8]) {
@@ -158,5 +159,8 @@ mod tests {
         assert_eq!(line.status(), None, "nothing was answered since");
         line.read(b"HTTP/1.1 500 Internal Server Error\r\n");
         assert_eq!(line.status(), Some(StatusCode::INTERNAL_SERVER_ERROR));
+        // Nobody waits for this response any more, so nobody forgets it.
+        line.written();
+        assert_eq!(line.status(), None, "nothing was answered since");
     }
 }
