@@ -164,10 +164,12 @@ impl Tokens {
             let fault = if is_temporary { Fault::Target } else { Fault::Operator };
             return Err(self.refused(&refusal(status, body.as_deref()), fault, retry_after));
         }
-        let granted = body.and_then(|body| serde_json::from_slice(&body).ok());
+        let granted = body.as_ref().and_then(|body| serde_json::from_slice(body).ok());
         granted.and_then(|granted| cached_token(granted, asked)).ok_or_else(|| {
             let message = format!("the token endpoint answered {} without a bearer token", status.as_u16());
-            self.refused(&message, Fault::Operator, None)
+            // A response that was cut off has no body.
+            let is_cut = body.is_none_or(|body| body.is_empty());
+            self.refused(&message, if is_cut { Fault::Target } else { Fault::Operator }, None)
         })
     }
 
