@@ -1,6 +1,8 @@
 //! The validated settings of the sinks that a build can omit. Every build has the settings, so that it can read every
 //! configuration.
 
+#[cfg(feature = "nats")]
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,6 +15,8 @@ use net::http::{Authorities, Identity};
 use net::postgres::ServerSettings;
 use net::secret::Secret;
 use proof::event::ChannelId;
+#[cfg(feature = "nats")]
+use proof::event::EventType;
 use record::{ChannelRef, Record};
 
 /// The maximum length of a value in a subject, in characters. A server accepts 4 KiB for the protocol line that contains
@@ -183,6 +187,13 @@ impl Pattern {
     /// A filter that matches the subjects of all events.
     pub fn filter_of_all(&self) -> String {
         self.wildcard("*", "*")
+    }
+
+    /// The subjects of the known types of events of a channel.
+    #[cfg(feature = "nats")]
+    pub(crate) fn samples(&self, channel: &ChannelRef) -> BTreeSet<String> {
+        let (name, id) = (&channel.name, channel.id.to_string());
+        EventType::KNOWN.iter().map(|kind| self.filled(name, &id, &cleaned(kind))).collect()
     }
 
     /// Whether the subjects contain the name of the channel.

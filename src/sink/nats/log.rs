@@ -271,8 +271,7 @@ impl Log for LaneLog {
                 Ok(()) => {
                     self.check_subject(self.sequence).await?;
                     if self.epoch.is_none() {
-                        let filter = self.server.settings.subject.filter(&self.identity.channel);
-                        self.server.check_mapping(&filter).await?;
+                        self.server.check_mapping(&self.identity.channel).await?;
                     }
                     self.epoch = Some(recorded.epoch);
                     return Ok(ClaimedPosition::At(lane));

@@ -63,8 +63,8 @@ pub(super) struct Server {
     pub(super) trouble: Arc<Mutex<Option<String>>>,
     /// Why the stream acknowledges messages before they are on a disk, according to its settings.
     pub(super) early_ack: Mutex<Option<&'static str>>,
-    /// Whether the server has not reported how it maps a subject. It is then not asked again.
-    pub(super) is_silent: AtomicBool,
+    /// Whether this user lacks a permission for the samples that show how the account maps subjects. No more are sent then.
+    pub(super) may_not_trace: AtomicBool,
 }
 
 impl NatsSettings {
@@ -77,8 +77,8 @@ impl NatsSettings {
 impl Server {
     pub(super) fn new(settings: NatsSettings, at_once: usize) -> Self {
         let (client, trouble) = (tokio::sync::Mutex::default(), Arc::default());
-        let (early_ack, is_silent) = (Mutex::default(), AtomicBool::default());
-        Self { settings, instance: Uuid::new_v4(), at_once: at_once.into(), client, trouble, early_ack, is_silent }
+        let (early_ack, may_not_trace) = (Mutex::default(), AtomicBool::default());
+        Self { settings, instance: Uuid::new_v4(), at_once: at_once.into(), client, trouble, early_ack, may_not_trace }
     }
 
     /// The connection. Fails if it is not connected at the moment.

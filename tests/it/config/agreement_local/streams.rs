@@ -16,8 +16,8 @@ fn stream_of(setup: Setup, nats: &Nats, number: usize) -> Setup {
 
 #[tokio::test]
 async fn check_and_daemon_agree_about_streams() {
-    let mapped =
-        ["positions1", "events12", "events13"].map(|subject| format!("\"{subject}.>\": \"mapped_{subject}.>\""));
+    let mapped = ["positions1.>", "events12.>", "events13.>", "events14.*.operation.status", "events15.*.operation"]
+        .map(|subject| format!("\"{subject}\": \"mapped_{}\"", subject.replace('*', "$1")));
     let mappings = format!("mappings: {{ {} }}", mapped.join(", "));
     let Some(nats) = Nats::start_with(&mappings, json!({})) else { return };
     // The settings of the stream that exists, and the problem of the sink.
@@ -49,9 +49,11 @@ async fn check_and_daemon_agree_about_streams() {
         (
             "mapped events",
             Some(json!({"subjects": ["events12.>", "positions12.>", "mapped_events12.>"]})),
-            Some("such as mapped_events12.check.check (mappings)"),
+            Some(" to mapped_events12."),
         ),
         ("events mapped to a subject that the stream does not take", Some(json!({})), Some("(mappings)")),
+        ("one mapped type of event", Some(json!({})), Some(".operation.status (mappings)")),
+        ("a mapped subject that no event has", Some(json!({})), None),
     ];
     for (number, (_, stream, _)) in cases.iter().enumerate() {
         let Some(settings) = stream else { continue };
