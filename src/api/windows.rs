@@ -72,6 +72,8 @@ pub struct Windows {
     limit: u16,
     /// The most events of a page.
     max_limit: u16,
+    /// Whether the next window is a second with more events than `limit`. Only its page then has `max_limit` events.
+    is_crowded: bool,
     /// The service set `has_more` on a one-second window although the page was not full. From then on, `has_more` is
     /// ignored.
     has_more_says_nothing: bool,
@@ -101,6 +103,7 @@ impl Windows {
             span: span.max(1),
             limit,
             max_limit: limit,
+            is_crowded: false,
             has_more_says_nothing: false,
             unsettled: VecDeque::new(),
             settled: None,
@@ -140,7 +143,7 @@ impl Windows {
 
     /// The most events to request in the next page.
     pub fn limit(&self) -> u16 {
-        self.limit
+        if self.is_crowded { self.max_limit } else { self.limit }
     }
 
     /// Records that a page did not arrive in time, perhaps because the line is slow. The next page has half as many events. The limit
@@ -148,6 +151,7 @@ impl Windows {
     /// because the caller [forgets](Self::forget_unsettled) the pages that arrived before it.
     pub fn timed_out(&mut self) {
         self.limit = (self.limit / 2).max(SMALLEST_PAGE).min(self.max_limit);
+        self.is_crowded = false;
     }
 
     /// Accepts the page of a window and stores the `wanted` events. Returns `false` if the page is cut off: then nothing is
@@ -157,14 +161,15 @@ impl Windows {
     /// [`InDoubt`]: nothing was stored. The position of the walk is unchanged, and the same window comes next.
     pub fn read(&mut self, window: TimeWindow, page: Page, wanted: impl Fn(Offset) -> bool) -> Result<bool, InDoubt> {
         let span = window.through - window.after;
-        let full = page.events.len() >= self.limit.into();
+        let full = page.events.len() >= self.limit().into();
         if full && span == 1 {
-            if self.limit == self.max_limit {
+            if self.limit() == self.max_limit {
                 return Err(InDoubt::Crowded);
             }
-            self.limit = self.max_limit;
+            self.is_crowded = true;
             return Ok(false);
         }
+        self.is_crowded = false;
         if full || (page.has_more && !self.has_more_says_nothing) {
             self.has_more_says_nothing |= span == 1;
             self.halve(span);

@@ -127,3 +127,26 @@ fn a_second_with_more_events_than_a_shortened_page_is_read_with_a_long_page() {
     }
     assert_eq!(found + windows.take(u16::MAX).len(), crowded.len());
 }
+
+#[test]
+fn a_long_page_for_one_second_does_not_lengthen_the_other_pages() {
+    // The number of events in each second. A page with more than 150 does not arrive in time.
+    let seconds = [(1_000, 120), (1_001, 60), (1_002, 80), (1_003, 80), (1_004, 80), (1_100, 1)];
+    let created = seconds.iter().flat_map(|(second, number)| std::iter::repeat_n(*second, *number));
+    let events: Vec<_> = (1..).zip(created).collect();
+    let (mut windows, mut found, mut late) = (Windows::new(Direction::Up, 0, 2_000, 200, 64), 0, 0);
+    while let Some(window) = windows.next() {
+        let page = page(&events, window, windows.limit().into());
+        if page.events.len() > 150 {
+            late += 1;
+            assert!(late < 20, "the same page is late again and again");
+            windows.timed_out();
+            windows.forget_unsettled();
+        } else {
+            windows.read(window, page, |_| true).unwrap();
+        }
+        found += windows.take(u16::MAX).len();
+    }
+    assert!(late > 0);
+    assert_eq!(found + windows.take(u16::MAX).len(), events.len());
+}
