@@ -156,10 +156,15 @@ impl Operations {
         if self.daemon.is_none() || self.cluster.is_none() {
             return self.ledger(channel).await;
         }
+        let late = || Refusal::Unreadable("the state's database has not answered yet".to_owned());
+        // A statement that begins after the deadline would be sent, and then cancelled at once.
+        if self.handles.of(channel.id).owned().is_none() && Instant::now() >= deadline {
+            return Err(late());
+        }
         match timeout_at(deadline, self.ledger(channel)).await {
             Ok(Err(Refusal::Failed(why))) => Err(Refusal::Unreadable(why)),
             Ok(ledger) => ledger,
-            Err(_) => Err(Refusal::Unreadable("the state's database has not answered yet".to_owned())),
+            Err(_) => Err(late()),
         }
     }
 
