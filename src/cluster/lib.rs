@@ -37,6 +37,10 @@ pub use peers::{Peers, Unanswered, answer};
 /// How long the set of live instances must be unchanged before a channel is released to another instance.
 const STABLE: Duration = Duration::from_secs(10);
 
+/// How long an instance may still decide about its channels after its lease has ended. Heartbeats must succeed in this time:
+/// during an outage of the store, the silence says nothing about the instance.
+const LATE: Duration = Duration::from_secs(10);
+
 /// The number of attempts in the time of one heartbeat if heartbeats fail at once.
 const ATTEMPTS: u32 = 10;
 
@@ -53,6 +57,8 @@ pub struct Member {
     unworked: BTreeMap<ChannelId, u64>,
     /// The live instances, and when this set last changed.
     live: (Vec<InstanceId>, Instant),
+    /// The instances whose lease has ended, and since when the heartbeats of this instance have found this without a failure.
+    silent: BTreeMap<InstanceId, Instant>,
     /// The unreadable rows at the last heartbeat.
     unreadable: BTreeSet<UnreadableRow>,
 }
@@ -73,8 +79,8 @@ impl Member {
     pub fn new(membership: Arc<dyn Membership>, configured: watch::Receiver<Arc<Configured>>) -> Self {
         let live = (Vec::new(), Instant::now());
         let (releasing, unworked) = (BTreeSet::new(), BTreeMap::new());
-        let (seen, unreadable) = (watch::Sender::default(), BTreeSet::new());
-        Self { membership, configured, seen, releasing, unworked, live, unreadable }
+        let (seen, silent, unreadable) = (watch::Sender::default(), BTreeMap::new(), BTreeSet::new());
+        Self { membership, configured, seen, releasing, unworked, live, silent, unreadable }
     }
 
     /// Returns a receiver of the current and future states of the cluster.
@@ -112,7 +118,9 @@ impl Member {
     /// Sends a heartbeat. It runs in a task of its own, so that a panic fails only this heartbeat.
     async fn beat(&self, configured: &Arc<Configured>) -> Result<ClusterView, String> {
         let (membership, configured) = (self.membership.clone(), configured.clone());
-        let beating = tokio::spawn(async move { membership.beat(&configured).await });
+        let dead = self.silent.iter().filter(|(_, since)| since.elapsed() >= LATE);
+        let dead: Vec<_> = dead.map(|(instance, _)| *instance).collect();
+        let beating = tokio::spawn(async move { membership.beat(&configured, &dead).await });
         match AbortOnDropHandle::new(beating).await {
             Ok(beat) => beat.map_err(|error| Chain(&error).to_string()),
             Err(panic) => Err(format!("the heartbeat failed because of a defect: {panic}")),
@@ -139,7 +147,8 @@ impl Member {
         }
     }
 
-    fn fail(&self, trouble: String) {
+    fn fail(&mut self, trouble: String) {
+        self.silent.clear();
         self.seen.send_if_modified(|seen| {
             let is_new = seen.trouble.as_ref() != Some(&trouble);
             if is_new {
@@ -168,7 +177,7 @@ impl Member {
     /// none of its tasks has claimed.
     fn look(
         &mut self,
-        view: ClusterView,
+        mut view: ClusterView,
         configured: &BTreeSet<ChannelId>,
         is_stopping: bool,
     ) -> BTreeMap<ChannelId, u64> {
@@ -188,6 +197,8 @@ impl Member {
             }
             self.live = (live, Instant::now());
         }
+        self.silent.retain(|instance, _| view.silent.contains_key(instance));
+        view.silent.retain(|instance, _| self.silent.entry(*instance).or_insert_with(Instant::now).elapsed() < LATE);
         let owned: BTreeSet<_> = view.owned_by(me).collect();
         self.releasing.retain(|channel| owned.contains(channel));
         let mut work: BTreeSet<_> = owned.intersection(configured).copied().collect();

@@ -8,8 +8,7 @@
 //!   same configuration.
 //! * **The first decides.** An instance that would verify a channel in another way than the instance that joined first claims
 //!   the channel only when the first one is gone. After an outage of the store, the leases of all instances have ended, and any
-//!   of them may be the first to return. Such an instance therefore waits until the set of instances has been unchanged for
-//!   some time.
+//!   of them may be the first to return. An instance whose lease has ended therefore decides for some more time.
 //! * **Released to an instance.** A channel is released only if it is configured on another instance, and that instance owns
 //!   fewer channels.
 
@@ -39,8 +38,7 @@ pub(super) struct Plan {
 }
 
 /// Returns the channels that the instance `me` should claim and release. `releasing` contains the channels that `me` is
-/// already releasing. `is_stable` says whether the set of instances has been unchanged for some time. If it is `false`, no
-/// channel is released, and no channel is claimed that a silent instance may still decide about.
+/// already releasing. If the set of instances has changed recently, `is_stable` is `false`, and no channel is released.
 pub(super) fn plan(
     view: &ClusterView,
     me: InstanceId,
@@ -50,27 +48,21 @@ pub(super) fn plan(
 ) -> Plan {
     let mut owned = view.counts();
     owned.entry(me).and_modify(|owned| *owned -= releasing.len().min(*owned));
-    let claim = claims(view, me, &mut owned, is_stable, lease * ORPHANED_LEASES);
+    let claim = claims(view, me, &mut owned, lease * ORPHANED_LEASES);
     let release = if is_stable && releasing.is_empty() { releases(view, me, &mut owned) } else { Vec::new() };
     Plan { claim, release }
 }
 
 /// Assigns each orphaned channel to the instance with the fewest channels, and returns the channels that `me` should claim.
 /// All instances with the same view make the same assignment.
-fn claims(
-    view: &ClusterView,
-    me: InstanceId,
-    owned: &mut Counts,
-    is_stable: bool,
-    too_long: Duration,
-) -> Vec<ChannelId> {
+fn claims(view: &ClusterView, me: InstanceId, owned: &mut Counts, too_long: Duration) -> Vec<ChannelId> {
     let mut claims = Vec::new();
     for (channel, owner) in &view.channels {
         let Ownership::Orphaned { since } = owner else { continue };
         let Some(next) = fewest(owned, view, channel) else { continue };
         *owned.entry(next).or_default() += 1;
         let is_due = next == me || *since >= too_long && view.may_claim(me, *channel);
-        if is_due && (is_stable || !view.defers(me, *channel)) {
+        if is_due && !view.defers(me, *channel) {
             claims.push(*channel);
         }
     }

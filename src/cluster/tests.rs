@@ -23,6 +23,8 @@ struct SharedStore {
     term: LeaseTerm,
     /// How many of the next heartbeats panic.
     panics: Mutex<u32>,
+    /// The instances that may be forgotten, as of the last heartbeat.
+    dead: Mutex<Vec<InstanceId>>,
 }
 
 impl SharedStore {
@@ -34,8 +36,8 @@ impl SharedStore {
             channels: channels().iter().map(|channel| (*channel, owned.clone())).collect(),
             ..ClusterView::default()
         };
-        let (term, panics) = (LeaseTerm::default(), Mutex::default());
-        Arc::new(Self { view: Mutex::new(view), claimed, term, panics })
+        let (term, panics, dead) = (LeaseTerm::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { view: Mutex::new(view), claimed, term, panics, dead })
     }
 
     /// Runs the membership for some time. Returns the number of channels that this instance then owns.
@@ -69,7 +71,8 @@ impl Membership for SharedStore {
         &self.term
     }
 
-    async fn beat(&self, _: &Arc<Configured>) -> Result<ClusterView, StateError> {
+    async fn beat(&self, _: &Arc<Configured>, dead: &[InstanceId]) -> Result<ClusterView, StateError> {
+        *lock(&self.dead) = dead.to_vec();
         let left = lock(&self.panics).checked_sub(1);
         if let Some(left) = left {
             *lock(&self.panics) = left;
@@ -138,6 +141,42 @@ async fn a_heartbeat_that_panics_is_reported_and_tried_again_long_before_the_nex
         assert!(failed.contains("because of a defect"), "{failed}");
         assert!(seen.wait_for(|seen| seen.trouble.is_none()).await.is_ok());
         assert!(began.elapsed() < LEASE / BEATS, "{:?}", began.elapsed());
+    };
+    tokio::select! { () = checking => {}, () = member.run(CancellationToken::new()) => {} }
+}
+
+/// A silent instance decides about its channels for some time. Heartbeats of this instance that fail meanwhile say nothing about
+/// the other one.
+#[tokio::test(start_paused = true)]
+async fn an_instance_defers_to_a_silent_one_until_its_own_heartbeats_have_succeeded_for_some_time() {
+    let shared = SharedStore::new(channels());
+    {
+        let mut view = lock(&shared.view);
+        for (joined, digest, id) in [(0, "one", OTHER), (1, "another", ME)] {
+            let settings = BTreeMap::from([("verification.min_required_signatures".to_owned(), digest.to_owned())]);
+            let instance = view.instances.get_mut(&id).unwrap();
+            instance.joined = joined;
+            let of_channels = channels().into_iter().map(|channel| (channel, settings.clone())).collect();
+            Arc::make_mut(&mut instance.configured).settings.channels = of_channels;
+        }
+        let first = view.instances.remove(&OTHER).unwrap();
+        view.silent.insert(OTHER, first);
+        let orphaned = Ownership::Orphaned { since: LEASE * 10 };
+        view.channels.values_mut().for_each(|owner| *owner = orphaned.clone());
+    }
+    let (_configured, configured) = watch::channel(configured());
+    let member = Member::new(shared.clone(), configured);
+    let seen = member.seen();
+    let checking = async {
+        // Whether channels are claimed within this time.
+        let claims = async |time| timeout(time, seen.clone().wait_for(|seen| !seen.work.is_empty())).await.is_ok();
+        assert!(!claims(LATE - Duration::from_secs(1)).await);
+        assert!(lock(&shared.dead).is_empty());
+        *lock(&shared.panics) = 1;
+        assert!(!claims(LATE).await, "a heartbeat has failed");
+        assert!(claims(LATE).await);
+        sleep(LEASE).await;
+        assert_eq!(*lock(&shared.dead), [OTHER]);
     };
     tokio::select! { () = checking => {}, () = member.run(CancellationToken::new()) => {} }
 }

@@ -41,7 +41,7 @@ pub struct ClusterView {
     /// The live instances.
     pub instances: BTreeMap<InstanceId, Instance>,
     /// The instances whose lease has ended although they have not left. Some are dead. After an outage of the store, the others
-    /// will send their next heartbeat soon.
+    /// will send their next heartbeat soon. A member removes those that have been silent for some time.
     pub silent: BTreeMap<InstanceId, Instance>,
     /// Every channel that any instance has ever configured.
     pub channels: BTreeMap<ChannelId, Ownership>,
@@ -196,10 +196,10 @@ pub trait Membership: Send + Sync + fmt::Debug {
     /// The time until which this instance may run its channels.
     fn term(&self) -> &LeaseTerm;
 
-    /// Reports that this instance is alive and has this configuration. Returns the state of all instances and
-    /// channels. Prolongs the [`LeaseTerm`], and cancels the leases of channels that other instances have taken over. If only
+    /// Reports that this instance is alive and has this configuration. Forgets the instances in `dead` whose lease ended long
+    /// ago. Returns the state of all instances and channels. Prolongs the [`LeaseTerm`], and cancels the leases of channels that other instances have taken over. If only
     /// the state cannot be read, the term is prolonged although this method fails.
-    async fn beat(&self, configured: &Arc<Configured>) -> Result<ClusterView, StateError>;
+    async fn beat(&self, configured: &Arc<Configured>, dead: &[InstanceId]) -> Result<ClusterView, StateError>;
 
     /// Whether this process currently has the lease of the channel: it claimed the channel, and has neither lost nor
     /// released it.

@@ -43,7 +43,7 @@ impl Instance {
     }
 
     pub(super) async fn beat(&self) {
-        self.members.beat(&Arc::default()).await.unwrap();
+        self.members.beat(&Arc::default(), &[]).await.unwrap();
     }
 
     /// Sends heartbeats and tries to claim the channel until it succeeds. On a busy machine, a claim can wait too long for a lock.

@@ -40,10 +40,11 @@ impl Membership for Postgres {
         &self.term
     }
 
-    async fn beat(&self, configured: &Arc<Configured>) -> Result<ClusterView, StateError> {
+    async fn beat(&self, configured: &Arc<Configured>, dead: &[InstanceId]) -> Result<ClusterView, StateError> {
         let began = LeaseTerm::now();
         let configuration = self.published(configured);
-        let parameters = [(&self.me as _, Type::UUID), (&configuration as _, Type::BYTEA)];
+        let parameters =
+            [(&self.me as _, Type::UUID), (&configuration as _, Type::BYTEA), (&dead as _, Type::UUID_ARRAY)];
         if self.board.query(sql::BEAT, &parameters).await?.is_empty() {
             self.join(&configuration, configured).await?;
         } else if !self.term.left().is_zero() {

@@ -80,7 +80,7 @@ impl Postgres {
     /// Executes each statement of an instance, from its first heartbeat until it leaves.
     async fn run_through(&self) -> Result<(), StateError> {
         let channel = ChannelId(Uuid::new_v4());
-        self.beat(&Arc::new(Configured { channels: BTreeSet::from([channel]), ..Configured::default() })).await?;
+        self.beat(&Arc::new(Configured { channels: BTreeSet::from([channel]), ..Configured::default() }), &[]).await?;
         let (lease, _) = self.claim(channel).await?.ok_or_else(hidden)?;
         self.run_through_ledger(&lease).await?;
         self.run_through_proofs(channel).await?;
