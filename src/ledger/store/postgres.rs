@@ -25,10 +25,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::time::sleep;
 use tokio_postgres::types::Type;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -56,7 +57,7 @@ mod schema;
 mod sql;
 mod waits;
 
-use connection::Connection;
+use connection::{Connection, Parameter};
 use group::Group;
 use schema::Schema;
 use waits::Waits;
@@ -72,6 +73,9 @@ const CONNECTIONS: usize = 5;
 
 /// How many times in a row a commit is sent while earlier copies are being executed.
 const TRIES: usize = 3;
+
+/// The wait before a channel is claimed again whose row is locked.
+const CLAIM_AGAIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 struct Postgres {
@@ -204,6 +208,12 @@ impl Postgres {
         })));
     }
 
+    /// Whether this instance could claim a channel. The parameters are those of the claim.
+    async fn is_claimable(&self, parameters: &[Parameter<'_>]) -> Result<bool, StateError> {
+        let rows = self.commits.query(sql::CLAIMABLE, parameters).await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+
     /// Writes a group once. The outcome is `None` for a channel that another copy of the commit has changed at the same
     /// time, and for a channel whose row another session has locked.
     async fn commit_once(&self, group: &[(Lease, Effects)]) -> Result<Vec<Option<CommitOutcome>>, StateError> {
@@ -275,12 +285,16 @@ impl Store for Postgres {
         self.schema().check(offered.get(1), false).await?;
         let epoch = offered.get::<_, i64>(0);
         let parameters = [(&channel.0 as _, Type::UUID), (&self.me as _, Type::UUID), (&epoch as _, Type::INT8)];
-        let rows = self.commits.query(sql::CLAIM, &parameters).await?;
-        let Some(row) = rows.first() else {
-            let rows = self.commits.query(sql::CLAIMABLE, &parameters).await?;
-            let is_locked = rows.first().is_some_and(|row| row.get(0));
-            return if is_locked { Err(row_locked()) } else { Ok(None) };
-        };
+        let mut rows = self.commits.query(sql::CLAIM, &parameters).await?;
+        if rows.is_empty() && self.is_claimable(&parameters).await? {
+            // Another session locks the row, for example because it is claiming the channel at this moment.
+            sleep(CLAIM_AGAIN).await;
+            rows = self.commits.query(sql::CLAIM, &parameters).await?;
+            if rows.is_empty() && self.is_claimable(&parameters).await? {
+                return Err(row_locked());
+            }
+        }
+        let Some(row) = rows.first() else { return Ok(None) };
         let (epoch, version) = (row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs());
         let mut entries = self.entries(channel).await?;
         entries.insert(Key::Version, Value::Bytes(encode(&version)));

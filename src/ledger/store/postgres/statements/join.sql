@@ -9,7 +9,8 @@ with here as (
     select from {schema}.state where id = $6
 ), known as (
     insert into {schema}.channels (channel_id)
-    select unnest($5::uuid[]) where exists (select from here)
+    select id from unnest($5::uuid[]) as configured (id)
+    where exists (select from here) and not exists (select from {schema}.channels where channel_id = configured.id)
     on conflict do nothing
 )
 insert into {schema}.instances as i (id, name, lease, configuration, channels, settings, settings_digest, heartbeat)
