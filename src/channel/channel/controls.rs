@@ -86,24 +86,22 @@ impl Handle {
 
     /// Pauses or resumes the whole channel or a sink. Returns `false` if nothing changes. If the sink has refused events, its lane
     /// offers them again immediately. The change is not durable: see [`LeasedChannel::pause`].
-    ///
-    /// A sink that is resumed although it is not paused no longer counts as gone: an operator has decided that the lane
-    /// continues. The end of a pause is no such decision, whether the operator or the clock ends it. Otherwise a sink that has
-    /// lost its data would lose these events for good when a pause ends.
-    pub(crate) fn set_paused(&self, sink: Option<SinkName>, pause: Option<Pause>) -> bool {
+    pub(crate) fn set_paused(&self, sink: Option<&SinkName>, pause: Option<Pause>) -> bool {
         let mut has_changed = false;
         self.pauses.send_modify(|pauses| {
             let before = pauses.paused.clone();
-            pauses.paused.set(sink.clone(), pause);
+            pauses.paused.set(sink.cloned(), pause);
             has_changed = pauses.paused != before;
             if let (Some(sink), None) = (sink, pause) {
-                if !has_changed {
-                    has_changed = pauses.gone.remove(&*sink).is_some();
-                }
                 *pauses.resumed.entry(sink.to_string()).or_default() += 1;
             }
         });
         has_changed
+    }
+
+    /// Lets the lane of a sink continue that closed itself or has lost its data. Returns `false` if the sink is not gone.
+    fn accept(&self, sink: &str) -> bool {
+        self.pauses.send_if_modified(|pauses| pauses.gone.remove(sink).is_some())
     }
 
     pub(crate) fn sink_is_gone(&self, sink: &str, why: Problem) {
@@ -112,7 +110,7 @@ impl Handle {
 
     /// Records that the configuration of a sink has changed. If the sink was gone, its lane offers events to it again.
     pub fn sink_is_another(&self, sink: &str) {
-        self.pauses.send_if_modified(|pauses| pauses.gone.remove(sink).is_some());
+        self.accept(sink);
     }
 
     /// Waits until an operator resumes a sink. The sink does not have to be paused.
@@ -163,7 +161,11 @@ impl Handle {
 }
 
 impl LeasedChannel {
-    /// Pauses or resumes the channel or a sink durably. Returns `false` if nothing changes.
+    /// Pauses or resumes the channel or a sink durably, as an operator requests. Returns `false` if nothing changes.
+    ///
+    /// An operator who resumes a sink that is not paused decides that its lane continues although the sink is gone. The end of a
+    /// pause is no such decision, whether the operator or the clock ends it. Otherwise a sink that has lost its data would lose
+    /// these events for good when a pause ends.
     ///
     /// # Errors
     /// [`CommitError`] if it is unknown whether the change was recorded.
@@ -173,7 +175,18 @@ impl LeasedChannel {
         sink: Option<SinkName>,
         pause: Option<Pause>,
     ) -> Result<bool, CommitError> {
-        self.leased.commit(Commit(vec![Change::Pause { sink: sink.clone(), pause }])).await?;
+        let has_changed = self.set_paused(handle, sink.as_ref(), pause).await?;
+        let may_accept = !has_changed && pause.is_none();
+        Ok(has_changed || may_accept && sink.is_some_and(|sink| handle.accept(&sink)))
+    }
+
+    async fn set_paused(
+        &self,
+        handle: &Handle,
+        sink: Option<&SinkName>,
+        pause: Option<Pause>,
+    ) -> Result<bool, CommitError> {
+        self.leased.commit(Commit(vec![Change::Pause { sink: sink.cloned(), pause }])).await?;
         Ok(handle.set_paused(sink, pause))
     }
 
@@ -191,7 +204,7 @@ impl LeasedChannel {
             let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
             if left.is_zero() {
                 info!(channel = %channel.name, sink = sink.as_deref(), "the pause has ended");
-                self.pause(handle, sink, None).await?;
+                self.set_paused(handle, sink.as_ref(), None).await?;
             } else {
                 tokio::select! { _ = pauses.changed() => {} () = sleep(left.min(LOOK_AT_CLOCK)) => {} }
             }
@@ -229,18 +242,23 @@ impl Handles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::tests::{Receives, begun, channel};
 
-    #[test]
-    fn the_end_of_a_pause_is_no_decision_about_a_sink_that_lost_its_data() {
-        let (handle, sink, since) = (Handle::default(), SinkName::from("s"), Timestamp::UNIX_EPOCH);
+    #[tokio::test]
+    async fn the_end_of_a_pause_is_no_decision_about_a_sink_that_lost_its_data() {
+        let (channel, handle) = channel(0, Arc::new(Receives::Everything));
+        let owned = begun(&channel).await.0.owned.clone();
+        let (sink, since) = (SinkName::from("sink"), Timestamp::UNIX_EPOCH);
         let kind = Problem::POSITION_MISSING.to_owned();
         let problem = Problem { kind, message: String::new(), since, times: 1, needs_attention: true };
         handle.sink_is_gone(&sink, problem);
-        let resume = || handle.set_paused(Some(sink.clone()), None);
+        let pause = async |pause| owned.pause(&handle, Some(sink.clone()), pause).await.unwrap();
         let is_gone = || handle.pauses().gone.contains_key(&*sink);
-        assert!(handle.set_paused(Some(sink.clone()), Some(Pause { since, until: None })));
-        assert!(resume() && is_gone(), "this resume ends the pause");
-        assert!(resume() && !is_gone(), "this resume is a decision");
-        assert!(!resume());
+        assert!(pause(Some(Pause { since, until: None })).await);
+        assert!(pause(None).await && is_gone(), "this resume ends the pause");
+        // The clock can end a pause at the same time as an operator.
+        assert!(!owned.set_paused(&handle, Some(&sink), None).await.unwrap() && is_gone());
+        assert!(pause(None).await && !is_gone(), "this resume is a decision");
+        assert!(!pause(None).await);
     }
 }

@@ -311,8 +311,9 @@ impl Lane {
 
     /// Offers events to the sink once. If the sink accepts them all, its position is `through`.
     async fn offer(&mut self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
-        let first = messages.first().and_then(|message| message.record().time);
-        self.shared.channel.handle.board().lane_offers(&self.settings.name, first);
+        if let Some(first) = messages.first() {
+            self.shared.channel.handle.board().lane_offers(&self.settings.name, first.record());
+        }
         let began = std::time::Instant::now();
         let epoch = self.shared.owned.leased.lease.epoch;
         let after = self.confirmed.and_then(|confirmed| confirmed.position);

@@ -345,7 +345,7 @@ fn set_paused(handle: &Handle, what: Paused, paused: bool) {
         Paused::Channel => None,
         Paused::Sink(number) => Some(sink_name(number)),
     };
-    handle.set_paused(sink, paused.then_some(Pause { since: Timestamp::UNIX_EPOCH, until: None }));
+    handle.set_paused(sink.as_ref(), paused.then_some(Pause { since: Timestamp::UNIX_EPOCH, until: None }));
 }
 
 /// Waits for one of the delays. The delays are used in rotation.

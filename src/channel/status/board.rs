@@ -31,13 +31,16 @@ use net::memory::ChannelMemory;
 use net::turns::Caller;
 use proof::event::{EventKey, Offset};
 use proof::verify::Address;
-use record::ChannelRef;
+use record::{ChannelRef, Record};
 
 /// A poll that takes at most this long never counts as hanging, even if the idle wait is shorter.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// The largest value of `rejected_in_a_row`. It is far above the number of rejections at which a channel is not ready.
 const MAX_REJECTED: usize = 1_000;
+
+/// For how long after a dead letter a sink that refuses events counts as giving up. The alert for dead letters fires for as long.
+const GIVES_UP: Duration = Duration::from_secs(3600);
 
 /// One channel's status board.
 #[derive(Debug, Default)]
@@ -84,12 +87,22 @@ pub struct Board {
 #[derive(Debug, Default)]
 pub(crate) struct LaneBoard {
     pub(crate) status: LaneStatus,
-    /// The time of the event that is being offered to the sink.
-    offers: Option<Timestamp>,
+    /// The event that was offered to the sink last, and its time.
+    offers: Option<(Offset, Timestamp)>,
+    /// When the last event became a dead letter.
+    gave_up: Option<Instant>,
     /// The events that the sink has lost and that are delivered late again.
     pub(crate) lost: BTreeSet<EventKey>,
     waiting: Option<Waiting>,
     pace: Pace,
+}
+
+impl LaneBoard {
+    /// Whether the sink refuses one event after another, and each becomes a dead letter soon. If `give_up_after` is long, the
+    /// next event waits instead, and everything behind it.
+    fn gives_up(&self) -> bool {
+        self.status.dead_letters_in_a_row > 0 && self.gave_up.is_some_and(|at| at.elapsed() < GIVES_UP)
+    }
 }
 
 impl Board {
@@ -306,10 +319,9 @@ impl Board {
     /// Returns the time of the oldest event above `cursor`: the time of the event itself if it, or a later event, is on offer at
     /// some sink, and otherwise the time when this process learned of the event. Looking at the other lanes ensures that a lane
     /// with a lower cursor is never shown with a later time than another lane.
-    fn oldest_undelivered(&self, cursor: Option<Offset>, ledger: &Ledger) -> Option<Timestamp> {
-        let is_above = |sink: &Arc<str>| ledger.cursor(sink).and_then(|cursor| cursor.through) >= cursor;
-        let on_offer = self.lanes.iter().filter(|(sink, _)| is_above(sink)).filter_map(|(_, lane)| lane.offers);
-        on_offer.chain(self.newest.since(cursor)).min()
+    fn oldest_undelivered(&self, cursor: Option<Offset>) -> Option<Timestamp> {
+        let on_offer = self.lanes.values().filter_map(|lane| lane.offers).filter(|(offset, _)| Some(*offset) > cursor);
+        on_offer.map(|(_, time)| time).chain(self.newest.since(cursor)).min()
     }
 
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
@@ -326,7 +338,7 @@ impl Board {
                 LaneState::Paused
             }
             _ if lane.is_none() => LaneState::Stopped,
-            (Some(_), _) if dead_letters_in_a_row > 0 => LaneState::GivingUp,
+            (Some(_), _) if lane.is_some_and(|lane| lane.gives_up()) => LaneState::GivingUp,
             (Some(error), _) if error.needs_attention => LaneState::Blocked,
             (Some(_), _) => LaneState::Retrying,
             (None, Some(_)) => LaneState::Behind,
@@ -335,7 +347,7 @@ impl Board {
         let owes_lost = lane.is_some_and(|lane| lane.lost.iter().any(|key| ledger.owes(sink, key)));
         let cursor = ledger.cursor(sink).and_then(|cursor| cursor.through);
         let lag_events = newest.map(|newest| distance(newest, cursor));
-        let age = self.oldest_undelivered(cursor, ledger).map(|since| Timestamp::now().as_second() - since.as_second());
+        let age = self.oldest_undelivered(cursor).map(|since| Timestamp::now().as_second() - since.as_second());
         let age = age.map_or(0, |age| u64::try_from(age).unwrap_or(0));
         let is_active = matches!(state, LaneState::Ok | LaneState::Behind | LaneState::Retrying | LaneState::GivingUp)
             && lag_events > Some(0);
@@ -410,9 +422,17 @@ impl Board {
         self.lanes.insert(sink.clone(), Box::new(lane));
     }
 
-    /// Records that a lane offers events to its sink. `time` is the time of the first event, in Unix seconds.
-    pub(crate) fn lane_offers(&mut self, sink: &Arc<str>, time: Option<i64>) {
-        self.lane(sink).offers = time.and_then(|time| Timestamp::from_second(time).ok());
+    /// Records that a lane offers events to its sink. `first` is the first of them.
+    pub(crate) fn lane_offers(&mut self, sink: &Arc<str>, first: &Record) {
+        let time = first.time.and_then(|time| Timestamp::from_second(time).ok());
+        self.lane(sink).offers = time.map(|time| (first.offset, time));
+    }
+
+    /// Records that a sink has refused an event for too long, and that the event is a dead letter.
+    pub(crate) fn lane_gave_up(&mut self, sink: &Arc<str>) {
+        let lane = self.lane(sink);
+        lane.status.dead_letters_in_a_row += 1;
+        lane.gave_up = Some(Instant::now());
     }
 
     /// Records that a lane has processed all events up to `through`.
@@ -439,6 +459,7 @@ fn distance(newest: Offset, cursor: Option<Offset>) -> u64 {
 mod tests {
     use super::*;
     use ledger::{Change, Commit, Cursor};
+    use record::testing::notice;
 
     #[test]
     fn an_event_that_is_rejected_repeatedly_counts_once() {
@@ -465,9 +486,12 @@ mod tests {
             board.lane(sink);
         }
         board.newest.placed(Offset::new(9).unwrap(), now);
-        let mut ages = |offers: [i64; 2]| {
-            for (sink, seconds) in [&ahead, &behind].into_iter().zip(offers) {
-                board.lane_offers(sink, (seconds > 0).then(|| now.as_second() - seconds));
+        // Each lane offers the event at an offset, which is this many seconds old.
+        let mut ages = |offers: [(i64, i64); 2]| {
+            for (sink, (offset, seconds)) in [&ahead, &behind].into_iter().zip(offers) {
+                let mut event = notice("wallet.status", "{}");
+                (event.offset, event.time) = (Offset::new(offset).unwrap(), Some(now.as_second() - seconds));
+                board.lane_offers(sink, &event);
             }
             let age = |sink| {
                 let status = board.lane_status(sink, Offset::new(9), &Pauses::default(), &ledger);
@@ -475,9 +499,23 @@ mod tests {
             };
             (age(&ahead), age(&behind))
         };
-        assert_eq!(ages([0, 0]), (0, 0), "since the daemon learned of the event");
-        assert_eq!(ages([700, 0]), (7, 7), "the oldest event of the other lane is at least as old");
-        assert_eq!(ages([0, 900]), (0, 9));
-        assert_eq!(ages([700, 900]), (7, 9));
+        assert_eq!(ages([(5, 0), (2, 0)]), (0, 0), "since the daemon learned of the event");
+        assert_eq!(ages([(6, 700), (2, 0)]), (7, 7), "the oldest event of the other lane is at least as old");
+        assert_eq!(ages([(5, 0), (3, 900)]), (0, 9));
+        assert_eq!(ages([(6, 700), (3, 900)]), (7, 9));
+        assert_eq!(ages([(1, 7_000), (3, 900)]), (0, 9), "a replayed event is older, but both lanes have delivered it");
+    }
+
+    #[test]
+    fn a_sink_whose_next_event_waits_for_long_is_blocked_and_does_not_give_up() {
+        let (mut board, sink) = (Board::default(), Arc::from("s"));
+        let state = |board: &Board| board.lane_status(&sink, None, &Pauses::default(), &Ledger::default()).state;
+        let (kind, message, since) = ("refused".to_owned(), String::new(), Timestamp::now());
+        board.lane(&sink).status.error = Some(Problem { kind, message, since, times: 9, needs_attention: true });
+        assert_eq!(state(&board), LaneState::Blocked);
+        board.lane_gave_up(&sink);
+        assert_eq!(state(&board), LaneState::GivingUp);
+        board.lanes.get_mut(&sink).unwrap().gave_up = Instant::now().checked_sub(GIVES_UP);
+        assert_eq!(state(&board), LaneState::Blocked);
     }
 }

@@ -170,7 +170,7 @@ impl Lane {
     fn report_dead_letter(&self, facts: &DeadLetterFacts) {
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         self.shared.channel.metrics.gave_up(sink);
-        self.shared.channel.handle.board().lane(sink).status.dead_letters_in_a_row += 1;
+        self.shared.channel.handle.board().lane_gave_up(sink);
         error!(%channel, %sink, trace_id = self.trace_id(), offset = facts.offset.get(), attempts = facts.attempts, reason = facts.reason, "the sink refused the event for too long: the event is a dead letter now, see `channeld dead-letters list`");
     }
 }

@@ -284,9 +284,7 @@ impl Lane {
     pub(super) async fn settle(&mut self, key: EventKey, outcome: Vec<Change>) -> Result<(), ChannelError> {
         let settled = Change::Settle { sink: self.identity.sink.clone(), key };
         let changes = [settled].into_iter().chain(outcome);
-        self.shared.commit(changes.chain(self.confirm()).collect()).await?;
-        self.shared.channel.handle.board().lane_offers(&self.settings.name, None);
-        Ok(())
+        Ok(self.shared.commit(changes.chain(self.confirm()).collect()).await?)
     }
 
     /// Returns the proof that the ledger remembers when a late event is settled. The ledger remembers the newest proofs, and the

@@ -86,14 +86,16 @@ impl Lane {
         self.trace.map(|(id, _)| display(id))
     }
 
+    /// Records that the sink has accepted everything that was offered.
     pub(super) fn accepted(&mut self) {
         if self.retry.attempt() > 0 {
             info!(channel = %self.identity.channel.name, sink = %self.settings.name, trace_id = self.trace_id(), "sink accepts events again");
             self.retry.reset();
-            let mut board = self.shared.channel.handle.board();
-            let status = &mut board.lane(&self.settings.name).status;
-            (status.error, status.dead_letters_in_a_row) = (None, 0);
         }
+        // The problem can be older than the retries, which also begin again after an offer that was accepted in part.
+        let mut board = self.shared.channel.handle.board();
+        let status = &mut board.lane(&self.settings.name).status;
+        (status.error, status.dead_letters_in_a_row) = (None, 0);
     }
 }
 

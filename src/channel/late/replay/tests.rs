@@ -176,7 +176,7 @@ impl TestChannel {
 
     fn pause(&self, sink: &str, pauses: bool) {
         let pause = Pause { since: Timestamp::UNIX_EPOCH, until: None };
-        self.handle.set_paused(Some(sink.into()), pauses.then_some(pause));
+        self.handle.set_paused(Some(&sink.into()), pauses.then_some(pause));
     }
 
     fn problem(&self) -> Option<String> {
