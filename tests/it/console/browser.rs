@@ -158,9 +158,9 @@ async fn polling_retrying_and_dropping_are_labeled_buttons() {
     for spec in [PROVED, FORGED] {
         simulator.publish_one(0, spec);
     }
-    let setup = into_table(Setup::reading(&simulator)).with("api.idle_wait", "10m");
-    let daemon = daemon_with_rows(&setup, 1).await;
     // Otherwise the daemon could find the next event without being asked.
+    let setup = into_table(Setup::reading(&simulator)).with("api.idle_wait", "10m").with("channels.c0.settle", "0s");
+    let daemon = daemon_with_rows(&setup, 1).await;
     let state = async || setup.tell(&["status", "--json"]).await.json()[0]["channels"][0]["state"].clone();
     until_count(1, async || usize::from(state().await == "idle")).await;
     let console = setup.console(&[]).await;
