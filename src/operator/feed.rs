@@ -61,18 +61,11 @@ pub struct FeedHandle(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    address: String,
     metrics: FeedMetrics,
     waiting: AtomicUsize,
-    known: Mutex<KnownConsumers>,
+    /// The last report of the feed, without the number of requests that wait.
+    known: Mutex<FeedStatus>,
     requests: mpsc::Sender<ConsumerRequest>,
-}
-
-#[derive(Debug, Default)]
-struct KnownConsumers {
-    consumers: Vec<FeedConsumer>,
-    read: Option<Timestamp>,
-    error: Option<String>,
 }
 
 /// A request to the feed that waits for events, until it is dropped.
@@ -90,8 +83,8 @@ impl FeedHandle {
     /// A feed that listens on this address. The feed receives the requests of operators from the queue.
     pub fn new(address: String, metrics: FeedMetrics) -> (Self, mpsc::Receiver<ConsumerRequest>) {
         let (requests, queue) = mpsc::channel(QUEUE);
-        let (waiting, known) = (AtomicUsize::default(), Mutex::default());
-        (Self(Arc::new(Shared { address, metrics, waiting, known, requests })), queue)
+        let known = Mutex::new(FeedStatus { address, ..FeedStatus::default() });
+        (Self(Arc::new(Shared { metrics, waiting: AtomicUsize::default(), known, requests })), queue)
     }
 
     /// Counts an answered request.
@@ -114,7 +107,7 @@ impl FeedHandle {
     pub fn report(&self, read: Result<Vec<FeedConsumer>, String>) {
         let mut known = lock(&self.0.known);
         match read {
-            Ok(consumers) => *known = KnownConsumers { consumers, read: Some(Timestamp::now()), error: None },
+            Ok(consumers) => (known.consumers, known.read, known.error) = (consumers, Some(Timestamp::now()), None),
             Err(error) => known.error = Some(error),
         }
     }
@@ -124,14 +117,7 @@ impl FeedHandle {
 impl FeedHandle {
     /// Returns the last report of the feed. Does not wait.
     pub fn status(&self) -> FeedStatus {
-        let known = lock(&self.0.known);
-        FeedStatus {
-            address: self.0.address.clone(),
-            waiting: self.0.waiting.load(Ordering::Relaxed),
-            consumers: known.consumers.clone(),
-            read: known.read,
-            error: known.error.clone(),
-        }
+        FeedStatus { waiting: self.0.waiting.load(Ordering::Relaxed), ..lock(&self.0.known).clone() }
     }
 
     /// Waits until the consumers were read after this call, for a short time at most. Returns whether they were read.

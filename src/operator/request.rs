@@ -1,10 +1,10 @@
 //! The requests of the operator API: their encoding in HTTP, and how they are sent to other instances.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{self, Method, StatusCode, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The wait before a request is retried while its channel moves from one instance to another.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// The bytes that are encoded in a segment of a path.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 /// A request of the operator API.
 pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
@@ -69,26 +72,11 @@ fn filled(path: &str, members: &mut Value) -> String {
     let segment = |segment: &str| match segment.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
         Some(name) => {
             let member = members.as_object_mut().and_then(|members| members.remove(name));
-            encoded(member.as_ref().and_then(Value::as_str).unwrap_or_default())
+            utf8_percent_encode(member.as_ref().and_then(Value::as_str).unwrap_or_default(), ENCODED).to_string()
         }
         None => segment.to_owned(),
     };
     path.split('/').map(segment).collect::<Vec<_>>().join("/")
-}
-
-/// Encodes a text as one segment of a path.
-fn encoded(text: &str) -> String {
-    let mut segment = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => segment.push(char::from(byte)),
-            _ => {
-                // Writing to a `String` cannot fail.
-                let _ = write!(segment, "%{byte:02X}");
-            }
-        }
-    }
-    segment
 }
 
 pub(crate) fn http_request(
