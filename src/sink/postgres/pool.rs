@@ -3,10 +3,11 @@
 //! Before the first statement the tables are checked and, if the settings allow it, created. The tables are checked again
 //! after a statement that did not find them as expected.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
@@ -47,7 +48,7 @@ pub(super) struct Pool {
     at: String,
     pub(super) settings: PostgresSettings,
     pub(super) statements: Statements,
-    connector: Connector,
+    connector: Arc<Connector>,
     turns: Semaphore,
     idle: Mutex<Vec<OpenConnection>>,
     /// Whether the tables are known to be complete. Reset after a statement that failed. Locked while the tables are
@@ -75,6 +76,7 @@ impl Pool {
     pub(super) fn new(name: &str, settings: PostgresSettings) -> Result<Self, SinkError> {
         let at = format!("sinks.{name}");
         let connector = Connector::new(&settings.server)
+            .map(Arc::new)
             .map_err(|error| SinkError::unusable(format!("{at}.url: no certificate can be checked: {error}")))?;
         let (turns, idle, is_pooled) = (Semaphore::new(CONNECTIONS), Mutex::default(), AtomicBool::new(false));
         let is_ready = tokio::sync::Mutex::new(false);
@@ -257,15 +259,10 @@ impl Borrowed<'_> {
     }
 
     /// Waits a moment for the answer to a statement whose result is no longer needed, so that the connection can be used
-    /// again. If no answer arrives, the statement may be waiting for a lock, and the server is asked to cancel it. The
-    /// connection can then not be used again, because the cancellation may hit the next statement. Returns whether the
-    /// connection can be used.
+    /// again. Returns whether it can. If not, the statement may be waiting for a lock. It is cancelled when this value is dropped,
+    /// and the connection is not used again, because the cancellation may hit the next statement.
     pub(super) async fn abandon(&self, sent: impl Future) -> bool {
-        let is_answered = timeout(MOMENT, sent).await.is_ok();
-        if !is_answered {
-            self.pool.connector.cancel(self.open()).await;
-        }
-        is_answered
+        timeout(MOMENT, sent).await.is_ok()
     }
 
     /// Executes statements without parameters. The first one is `begin`.
@@ -291,11 +288,6 @@ impl Borrowed<'_> {
         if refusal::is_timeout(&error) {
             pool.effort.timed_out(waited);
         }
-        if let DatabaseError::Silent(_) = &error {
-            // The statement may be waiting for a lock. Without a cancellation, each further attempt would add one more
-            // waiting statement.
-            pool.connector.cancel(self.open()).await;
-        }
         if !matches!(&error, DatabaseError::Server(error) if error.as_db_error().is_some()) {
             // The other connections lead to the same server, which may have failed.
             lock(&pool.idle).clear();
@@ -311,8 +303,16 @@ impl Borrowed<'_> {
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
+        let Some(open) = self.open.take() else { return };
         if *self.unanswered.get_mut() == 0 {
-            lock(&self.pool.idle).extend(self.open.take());
+            lock(&self.pool.idle).push(open);
+            return;
+        }
+        // The statement may be waiting for a lock. The server does not notice that the connection is closed, so each further
+        // attempt would add one more waiting server process.
+        let connector = self.pool.connector.clone();
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move { connector.cancel(&open).await });
         }
     }
 }
