@@ -30,7 +30,7 @@ mod header;
 mod public;
 mod tls;
 
-pub use client::{Client, RequestError};
+pub use client::{Client, RequestError, credentials};
 pub use error::{advice, explained, find, reason, root_cause};
 pub use excerpt::excerpt;
 pub use header::{MAX_RETRY_AFTER, basic, retry_after, sensitive};

@@ -138,8 +138,8 @@ impl Client {
     }
 }
 
-/// The credentials in a URL.
-fn credentials(url: &Url) -> Option<HeaderValue> {
+/// The value of the header `Authorization` for the user and password in a URL. `None` if the URL has none.
+pub fn credentials(url: &Url) -> Option<HeaderValue> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let (username, password) = (decoded(url.username()), url.password().map(decoded));
     let is_given = !username.is_empty() || password.is_some();

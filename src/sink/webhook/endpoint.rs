@@ -17,6 +17,7 @@ use url::Url;
 use super::response::{self, RefusalScope, RequestRefusal};
 use super::settings::WebhookSettings;
 use super::token::Tokens;
+use crate::request_size::RequestSize;
 use crate::{Compression, Fault, LaneRef, Sink, SinkError, blocking};
 use net::http::{self, Client, RequestError};
 use net::tasks::lock;
@@ -42,9 +43,8 @@ pub struct Webhook {
     /// The maximum size of a batch, in bytes: as configured, or half the size of a batch that the endpoint refused for its
     /// size.
     pub(super) largest: AtomicUsize,
-    /// The most events of a batch. If the endpoint does not answer a batch in time, later batches are half as large, until
-    /// the endpoint accepts a batch of this size.
-    pub(super) most: AtomicUsize,
+    /// The most events of the next batch.
+    pub(super) batch_size: Mutex<RequestSize>,
     tokens: Option<Tokens>,
     /// The turns of the requests of all lanes.
     pub(super) turns: Arc<Turns>,
@@ -110,7 +110,7 @@ impl Webhook {
             asked,
             answered: AtomicBool::new(false),
             largest,
-            most: AtomicUsize::new(usize::MAX),
+            batch_size: Mutex::new(RequestSize::new(usize::MAX)),
             metrics,
         })
     }
@@ -289,13 +289,16 @@ impl Webhook {
         Ok(request)
     }
 
-    /// The beginning of a response body. The values of the configured headers and the token are removed from the text.
+    /// The beginning of a response body. The values of the configured headers, the token, and the secret parts of the URL are
+    /// removed from the text.
     pub(super) async fn excerpt(&self, response: Response, token: Option<&HeaderValue>) -> String {
-        let values = self.settings.headers.values().chain(token).filter_map(|value| value.to_str().ok());
+        let url = &self.settings.url;
+        let of_url = http::credentials(url);
+        let values = self.settings.headers.values().chain(token).chain(&of_url).filter_map(|value| value.to_str().ok());
         // The whole value, and the part after the word "Bearer" or "Basic".
-        let secrets: Vec<_> =
-            values.flat_map(|value| [value, value.split_once(' ').map_or("", |(_, rest)| rest)]).collect();
-        http::excerpt(response, &secrets).await
+        let values = values.flat_map(|value| [value, value.split_once(' ').map_or("", |(_, rest)| rest)]);
+        let hidden = self.settings.hidden_segments().chain(url.query()).chain(url.password());
+        http::excerpt(response, &values.chain(hidden).collect::<Vec<_>>()).await
     }
 
     /// A possible problem with the client certificate. `None` if the endpoint has not asked for a client certificate.

@@ -35,6 +35,7 @@ use super::endpoint::{Offer, Post, Webhook};
 use super::response::{RefusalScope, RequestRefusal};
 use super::settings::Dispatch;
 use crate::{Delivery, Fault, LaneRef, SinkError, Undelivered};
+use net::tasks::lock;
 use proof::event::{EventKey, Offset};
 use record::{Field, Message};
 
@@ -51,7 +52,7 @@ impl Webhook {
             Dispatch::Single { concurrency: 1 } => (vec![messages.chunks(1).collect()], 1),
             Dispatch::Single { concurrency } => (by_subject(messages), concurrency),
             Dispatch::Batches { events, .. } => {
-                let events = events.min(self.most.load(Ordering::Relaxed));
+                let events = events.min(lock(&self.batch_size).events());
                 (vec![batches(messages, events, self.largest.load(Ordering::Relaxed))], 1)
             }
         };
@@ -96,7 +97,7 @@ impl Webhook {
             }
             let Err(RequestRefusal { error, about }) = self.post(offer, &post).await else {
                 arrived.extend(events.iter().map(Message::event_key));
-                self.answered_in_time(events.len());
+                lock(&self.batch_size).succeeded(events.len());
                 continue;
             };
             if events.len() > 1 && matches!(about, RefusalScope::Content | RefusalScope::Size) {
@@ -107,21 +108,13 @@ impl Webhook {
                 continue;
             }
             if about == RefusalScope::Time {
-                self.most.store((events.len() / 2).max(1), Ordering::Relaxed);
+                lock(&self.batch_size).shrink_to(events.len() / 2);
             }
             stop.fetch_or(matches!(about, RefusalScope::Endpoint | RefusalScope::Time), Ordering::Relaxed);
             let error = if about == RefusalScope::Size { self.too_large(error, bytes) } else { error };
             return (arrived, Some((events[0].offset(), error)));
         }
         (arrived, None)
-    }
-
-    /// Allows larger batches again after the endpoint has answered a batch of the current size.
-    fn answered_in_time(&self, events: usize) {
-        let most = self.most.load(Ordering::Relaxed);
-        if events >= most {
-            self.most.store(most.saturating_mul(2), Ordering::Relaxed);
-        }
     }
 
     /// Logs that a batch is offered in halves. If it was too large, later batches are at most half its size.

@@ -99,6 +99,11 @@ impl WebhookSettings {
         let path: Vec<_> = self.url.path().split('/').map(shown).collect();
         origin + &path.join("/")
     }
+
+    /// The segments of the path that are never shown.
+    pub(super) fn hidden_segments(&self) -> impl Iterator<Item = &str> {
+        self.url.path().split('/').filter(|segment| self.secret_url || !is_word(segment))
+    }
 }
 
 /// Whether the URL has a path segment that is not a plain word, and may therefore be a token.
