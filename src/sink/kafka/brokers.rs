@@ -212,6 +212,8 @@ impl ProducerContext for ClientReports {
     fn delivery(&self, result: &DeliveryResult<'_>, (): Self::DeliveryOpaque) {
         let mut said = lock(&self.0);
         match result {
+            // A broker that already has a record does not say where it is.
+            Ok(message) if message.offset() < 0 => {}
             Ok(message) => {
                 let (topic, offset) = (message.topic(), message.offset());
                 let taken = said.taken.entry(topic.to_owned()).or_default();
