@@ -129,8 +129,18 @@ async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, wri
         // If only some channels could not be written, the others do not wait.
         let is_any_written = outcomes.iter().any(|outcome| matches!(outcome, CommitOutcome::Ok));
         fatal = group.answer(Arc::unwrap_or_clone(effects), outcomes).or(fatal);
+        if group.effects.is_empty() {
+            // The commits that could not be written have lost their leases. Only `check` knows from now on whether the store is
+            // available: there may be no other commit for a long time.
+            writes.refused.send_replace(None);
+        }
         if !group.effects.is_empty() && !is_any_written && fatal.is_none() {
-            sleep(UNAVAILABLE_WAIT).await;
+            // Perhaps only this channel cannot be written, and the next one can.
+            let is_alone = group.effects.len() == 1;
+            tokio::select! {
+                () = sleep(UNAVAILABLE_WAIT) => {}
+                Some(next) = requests.recv(), if is_alone => group.add(next),
+            }
         }
     }
 }

@@ -64,10 +64,12 @@ async fn a_lease_lost_during_an_outage_is_not_a_store_failure() {
     let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();
     let lose = async {
         gate.0.acquire_many(3).await.unwrap().forget();
+        assert!(ledgers.writes.trouble().is_some());
         claim.lease.lost.cancel();
     };
     let (written, ()) = tokio::join!(claim.commit(Commit(vec![advance("one", 5)])), lose);
     assert!(matches!(written, Err(CommitError::Lost(_))), "{written:?}");
+    assert_eq!(ledgers.writes.trouble(), None, "no commit waits, and there may be no other one for a long time");
 }
 
 /// A store in which another instance owns the channel.

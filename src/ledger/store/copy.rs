@@ -27,6 +27,9 @@ const AT_ONCE: usize = 1_000;
 /// When a write has this many bytes, no more entries are added to it.
 const BYTES_AT_ONCE: usize = 8 << 20;
 
+/// The number of proofs that are copied at once.
+const PROOFS_AT_ONCE: usize = 100;
+
 /// The result of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CopySummary {
@@ -68,7 +71,10 @@ pub async fn copy(
         let entries = content(entries);
         let (target, _) = claim(to, channel).await?;
         write(from, to, &target, ledger.summary(), &entries).await?;
-        to.show(channel, &proofs).await?;
+        // The oldest first: a store numbers the proofs of one call in any order, and forgets those with the lowest numbers.
+        for proofs in proofs.chunks(PROOFS_AT_ONCE) {
+            to.show(channel, proofs).await?;
+        }
         to.release(target).await;
         verify(from, to, channel, &entries).await?;
         from.release(source).await;

@@ -307,12 +307,15 @@ impl Store for Postgres {
     }
 
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<CommitOutcome> {
-        let mut outcomes = Vec::new();
+        let mut outcomes = vec![None; group.len()];
         for _ in 0..TRIES {
-            outcomes = match self.commit_once(&group).await {
-                Ok(outcomes) => outcomes,
-                Err(error) => return vec![CommitOutcome::Unavailable(error); group.len()],
+            let busy: Vec<usize> = (0..group.len()).filter(|at| outcomes[*at].is_none()).collect();
+            let rest: Vec<_> = busy.iter().map(|at| group[*at].clone()).collect();
+            let found = match self.commit_once(&rest).await {
+                Ok(found) => found,
+                Err(error) => vec![Some(CommitOutcome::Unavailable(error)); rest.len()],
             };
+            busy.into_iter().zip(found).for_each(|(at, outcome)| outcomes[at] = outcome);
             if outcomes.iter().all(Option::is_some) {
                 break;
             }

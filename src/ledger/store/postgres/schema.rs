@@ -37,9 +37,9 @@ pub(super) const NAMED_SINCE: usize = 4;
 const LOCK: i64 = 0x6368_616e_6e65_6c64;
 
 /// How long a migration waits for a lock. Meanwhile, all other users of the table wait behind the migration. This is shorter
-/// than the shortest time that a heartbeat may take, so that running instances of an older version keep their leases. It is
-/// longer than the server's `deadlock_timeout`, after which the server cancels an autovacuum of the table.
-const LOCK_TIMEOUT: &str = "1500ms";
+/// than the shortest time that a heartbeat may take, so that running instances of an older version keep their leases. It is also
+/// shorter than the server's `deadlock_timeout`, so that the server does not cancel an autovacuum of the table.
+const LOCK_TIMEOUT: &str = "500ms";
 
 /// The schema of the state, and the identity of the state that this instance uses.
 #[derive(Debug, Default)]

@@ -219,13 +219,19 @@ fn put_back(known: Summary, has: Summary) -> Effects {
     let mut summary = Summary { version: known.version.max(has.version) + 1, paused: known.paused, ..has };
     // A replay continues at the recorded position. If its last part is lost, a cursor is below the events of this part.
     summary.replays.extend(known.replays);
+    let mut confirmed = Vec::new();
     for (sink, cursor) in known.cursors {
-        summary.cursors.insert(sink, lowest_owed.map_or(cursor, |lowest| lowest.min(cursor)));
+        let to = lowest_owed.map_or(cursor, |lowest| lowest.min(cursor));
+        if to < cursor {
+            // As if an operator had moved the cursor: the sink compares everything above the cursor.
+            confirmed.push((Key::Confirmed(sink.clone()), None));
+        }
+        summary.cursors.insert(sink, to);
     }
     let cursors = summary.cursors.iter().map(|(sink, cursor)| (Key::Cursor(sink.clone()), Some(encode(cursor))));
     let paused = (Key::Paused, Some(encode(&summary.paused)));
     let replays = summary.replays.iter().map(|(id, replay)| (Key::Replay(*id), Some(encode(replay))));
-    let changes = cursors.chain(replays).chain([paused]).collect();
+    let changes = cursors.chain(replays).chain([paused]).chain(confirmed).collect();
     summary.effects(changes)
 }
 
