@@ -1,6 +1,6 @@
 //! An operator's controls of a running channel, and access to its leased ledger.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -153,7 +153,8 @@ impl Handle {
         recent.workflows.remember(channel.id, leased.ledger().workflows());
         let owned = Arc::new(LeasedChannel { leased, released: Notify::new(), running: tokio::sync::Mutex::default() });
         let paused = owned.leased.ledger().paused().clone();
-        self.pauses.send_modify(|pauses| pauses.paused = paused);
+        // Another instance may have run the channel meanwhile, and an operator may have decided there about a sink that was gone.
+        self.pauses.send_modify(|pauses| (pauses.paused, pauses.gone) = (paused, BTreeMap::new()));
         self.board().ledger = Some(owned.leased.ledger.clone());
         *lock(&self.owned) = Arc::downgrade(&owned);
         owned

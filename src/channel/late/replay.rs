@@ -18,8 +18,8 @@ use tracing::{info, warn};
 
 use crate::channel::settings::LaneSettings;
 use crate::error::{ChannelError, ReadError};
-use crate::read::compare;
 use crate::read::reader::History;
+use crate::read::{compare, gap_search};
 use crate::run::context::{ReadPlan, RunContext};
 use crate::status::Activity;
 use crate::status::reporter::{ErrorReporter, LoopPart, StatusReporter};
@@ -176,9 +176,14 @@ async fn release(
         let pending = channel.pending(event, channel.parts.machine.time(), false);
         Pending { received: None, ..pending }
     };
-    let events: Vec<_> = page.iter().filter(|event| !is_quarantined(event)).map(pending).collect();
+    let released: Vec<_> = page.iter().filter(|event| !is_quarantined(event)).collect();
+    let events: Vec<_> = released.iter().map(|event| pending(event)).collect();
     let keys: Vec<_> = events.iter().map(Pending::event_key).collect();
-    shared.commit(vec![Change::Asked(shared.asked()), Change::ReleaseReplayed { id, next, events }]).await?;
+    let closing = shared.gaps.closing.lock().await;
+    let mut changes = gap_search::found_by(shared, None, released.into_iter().cloned());
+    changes.extend([Change::Asked(shared.asked()), Change::ReleaseReplayed { id, next, events }]);
+    shared.commit(changes).await?;
+    drop(closing);
     // If an operator has paused or cancelled the replay meanwhile, the commit has changed nothing.
     if shared.look(|ledger| ledger.replays().get(&id).is_some_and(|replay| replay.next == next)) {
         let mut board = channel.handle.board();

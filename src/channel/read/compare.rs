@@ -107,11 +107,9 @@ async fn find(source: &dyn Source, limit: u16, known: &KnownEvent) -> Result<Eve
     let is_between = |(lowest, highest): (&RawEvent, &RawEvent)| lowest.offset < offset && offset < highest.offset;
     // The service can treat a poll's `offset` as exclusive. Then no poll with an `offset` returns an event at offset 0,
     // because no smaller offset can be requested. The absence of that event therefore proves nothing.
-    if offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between)) {
-        return Ok(EventMatch::Other(None));
-    }
-    // The page does not show whether an event exists at the offset.
-    let Some(id) = known.key.id else { return Ok(EventMatch::Same) };
+    let is_absent = offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between));
+    // A page can be outdated too, so an event with an id is looked up even if the page lacks it.
+    let Some(id) = known.key.id else { return Ok(if is_absent { EventMatch::Other(None) } else { EventMatch::Same }) };
     for wait in BETWEEN_LOOKUPS {
         match source.event(id).await {
             Ok(event) if event.offset == offset => return Ok(EventMatch::Same),

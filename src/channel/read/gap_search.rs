@@ -14,7 +14,6 @@
 //! * **Bounded.** Only the newest gaps are searched, see [`Gaps`](super::gaps::Gaps).
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -28,7 +27,6 @@ use ledger::{Change, KnownEvent, LATE, Ledger, SinkName};
 use net::Chain;
 use net::tasks::lock;
 use proof::event::{Offset, RawEvent};
-use record::Record;
 
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -111,12 +109,11 @@ async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelEr
     shared.commit(changes).await
 }
 
-/// Returns the changes for events that a lane has found in gaps while it read for itself. The changes make these events late
-/// for the other lanes.
-pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]) -> Vec<Change> {
-    let in_gap = records.iter().filter(|record| shared.gaps.take(record.offset));
-    let raw = |record: &Record| RawEvent { offset: record.offset, id: record.event_id, json: record.event() };
-    in_gap.flat_map(|record| appeared(shared, &raw(record), Some(sink))).collect()
+/// Returns the changes for those of the events that are in gaps. They were read for other reasons than the search: by a lane that
+/// reads for itself, or for a replay. The changes make them late for every lane except `sink`, which delivers them anyway.
+pub(crate) fn found_by(shared: &RunContext, sink: Option<&str>, events: impl Iterator<Item = RawEvent>) -> Vec<Change> {
+    let in_gap = events.filter(|event| shared.gaps.take(event.offset));
+    in_gap.flat_map(|event| appeared(shared, &event, sink)).collect()
 }
 
 /// Returns the changes that make an event late for every lane except the lane that already has it.

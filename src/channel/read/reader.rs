@@ -85,7 +85,7 @@ impl Reader {
             // The walk ends after an error for lack of memory, because its events use memory that other channels may wait
             // for. The walk also ends if search lacks an event that polling returned, because the service may have lost this
             // event. A page is requested again before the next walk.
-            let is_over = walk.windows.next().is_none();
+            let is_over = walk.windows.next().is_none() || walk.windows.settled() >= Some(walk.top);
             if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) || is_over {
                 self.walk = None;
             }
@@ -194,6 +194,8 @@ struct Walk {
     above: Option<Offset>,
     /// The last offset of the range.
     top: Offset,
+    /// Whether the walk has returned the event at `top`. Polling has shown it.
+    has_top: bool,
     windows: Windows,
 }
 
@@ -206,7 +208,12 @@ impl Walk {
             let newest = source.created(None, middle, 1).await?.events.first().map(|event| event.offset);
             if newest > above { high = middle } else { low = middle }
         }
-        Ok(Self { above, top, windows: Windows::new(Direction::Up, low, END_OF_TIME, MAX_PAGE, FIRST_SPAN) })
+        Ok(Self {
+            above,
+            top,
+            has_top: false,
+            windows: Windows::new(Direction::Up, low, END_OF_TIME, MAX_PAGE, FIRST_SPAN),
+        })
     }
 
     /// Returns the next events of the range in ascending order: at least one, and at most `limit`. Returns `None` at the end
@@ -215,11 +222,12 @@ impl Walk {
     async fn next(&mut self, source: &dyn Source, limit: u16) -> Result<Option<Vec<RawEvent>>, ReadError> {
         loop {
             let ready = self.windows.take(limit);
-            if !ready.is_empty() {
+            if let Some(last) = ready.last() {
+                self.has_top |= last.offset == self.top;
                 return Ok(Some(ready));
             }
             if self.windows.settled() >= Some(self.top) {
-                return Ok(None);
+                return if self.has_top { Ok(None) } else { Err(self.in_doubt()) };
             }
             // All times were searched, but search did not return an event that polling has shown.
             let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };

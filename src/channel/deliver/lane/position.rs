@@ -11,7 +11,6 @@
 //! | missing | the table or stream was dropped or purged | it waits for an operator: deliver again, or accept |
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -23,7 +22,7 @@ use crate::read::gap_search;
 use crate::verify::RejectionReason;
 use crate::verify::recent::digest_of;
 use ledger::{self, Change, Cursor, DeadLetter, Proof};
-use proof::event::{EventKey, Offset};
+use proof::event::{EventKey, Offset, RawEvent};
 use record::{Message, Record};
 use sink::{self, Position, Recorded, Resumed, Undelivered};
 
@@ -233,9 +232,18 @@ impl Lane {
     /// Returns the changes for events that this lane found in gaps while it read for itself. Such an event was not yet
     /// visible when the range was read for the other lanes.
     fn found_in_gaps(&self, batch: &Batch, through: Offset) -> Vec<Change> {
-        let new = |record: &&Arc<Record>| !self.has_passed(record.offset) && record.offset <= through;
-        let records: Vec<_> = batch.records.iter().filter(new).collect();
-        gap_search::found_by(&self.shared, &self.identity.sink, &records)
+        let records = batch.records.iter().map(|record| RawEvent {
+            offset: record.offset,
+            id: record.event_id,
+            json: record.event(),
+        });
+        let pending = batch.pending.iter().map(|pending| RawEvent {
+            offset: pending.offset,
+            id: pending.event_id,
+            json: pending.json.clone(),
+        });
+        let is_new = |event: &RawEvent| !self.has_passed(event.offset) && event.offset <= through;
+        gap_search::found_by(&self.shared, Some(&self.identity.sink), records.chain(pending).filter(is_new))
     }
 
     fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> Vec<Change> {
@@ -257,8 +265,11 @@ impl Lane {
             if ledger.quarantined().is_empty() || ledger.contradiction().is_some() {
                 return Vec::new();
             }
+            // A rejection that names an original is about the content under one id. Its bytes are not the ones that were read now,
+            // so only an operator may release it.
             let is_accepted = |key: &EventKey| {
-                ledger.quarantined().get(key).is_some_and(|facts| facts.reason == RejectionReason::Contradiction.name())
+                let facts = ledger.quarantined().get(key).filter(|facts| facts.original.is_none());
+                facts.is_some_and(|facts| facts.reason == RejectionReason::Contradiction.name())
             };
             let (since, sinks) = (self.shared.channel.parts.machine.now(), ledger.cursors().keys());
             let release = |key| Change::Release { key, since, sinks: sinks.clone().cloned().collect() };
@@ -284,7 +295,7 @@ impl Lane {
     pub(super) async fn settle(&mut self, key: EventKey, outcome: Vec<Change>) -> Result<(), ChannelError> {
         let settled = Change::Settle { sink: self.identity.sink.clone(), key };
         let changes = [settled].into_iter().chain(outcome);
-        Ok(self.shared.commit(changes.chain(self.confirm()).collect()).await?)
+        self.shared.commit(changes.chain(self.confirm()).collect()).await
     }
 
     /// Returns the proof that the ledger remembers when a late event is settled. The ledger remembers the newest proofs, and the
@@ -298,4 +309,39 @@ impl Lane {
 
 fn proof(record: &Record) -> Option<Proof> {
     record.digest.map(|digest| Proof { digest: digest_of(&digest), offset: record.offset })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::run::tests::{Receives, begun, channel};
+    use ledger::{Pending, SinkName};
+
+    /// Otherwise the search for late events would take the event for known, and nobody would deliver it to the other sinks.
+    #[tokio::test]
+    async fn a_pending_event_that_a_lane_finds_in_a_gap_is_late_for_the_other_lanes() {
+        let (channel, _) = channel(0, Arc::new(Receives::Everything));
+        let (shared, plan, _) = begun(&channel).await;
+        let at = |offset| Offset::new(offset).unwrap();
+        let (own, other) = (plan.lanes[0].name.clone(), SinkName::from("other"));
+        let cursors = [(&own, 10), (&other, 12)]
+            .map(|(sink, to)| Change::SetCursor { sink: sink.clone(), to: Cursor { through: Some(at(to)) } });
+        shared.commit(cursors.into()).await.unwrap();
+        shared.gaps.note(Some(at(10)), [(at(12), None)].into_iter(), Duration::from_secs(30));
+        let (mut lane, _) = Lane::new(shared.clone(), plan.lanes[0].clone(), Cursor { through: Some(at(10)) });
+        lane.reads = true;
+        let raw = RawEvent { offset: at(11), id: None, json: Bytes::from_static(b"{}") };
+        let pending: Vec<Pending> = vec![channel.pending(&raw, channel.parts.machine.time(), false)];
+        let trace = channel.parts.traces.begin("batch", &channel.identity, channel.parts.machine.time().into());
+        let batch = Batch { pending, ..Batch::through(at(12), trace) };
+        lane.record(&batch, at(12), None).await.unwrap();
+        for sink in [own, other] {
+            assert!(shared.look(|ledger| ledger.owes(&sink, &raw.event_key())), "{sink}");
+        }
+    }
 }
