@@ -175,7 +175,9 @@ impl Cli {
 
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
-        let mut config = self.config.or_else(|| Path::new(INSTALLED).exists().then(|| INSTALLED.into()));
+        // A file in a directory that this user may not read exists: opening it names the missing permission.
+        let is_installed = Path::new(INSTALLED).try_exists().unwrap_or(true);
+        let mut config = self.config.or_else(|| is_installed.then(|| INSTALLED.into()));
         let here = trial::init::FILE;
         if config.is_none() && Path::new(here).exists() {
             if self.command.only_looks() {

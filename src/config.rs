@@ -248,7 +248,8 @@ impl Config {
         let others = [
             ("discover", self.discover != after.discover),
             ("feed", self.feed != after.feed),
-            ("log", self.log != after.log),
+            ("limits", self.memory != after.memory),
+            ("log", (&self.log, &self.otlp) != (&after.log, &after.otlp)),
             ("shutdown_grace", self.shutdown_grace != after.shutdown_grace),
         ];
         let others = others.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name.to_owned());

@@ -25,7 +25,12 @@ pub(super) async fn open(settings: &StateSettings, signals: &mut Signals) -> Res
     let mut is_reported = false;
     loop {
         let settings = settings.clone();
-        let error = match open_blocking(move || settings.open()).await {
+        let opened = tokio::select! {
+            opened = open_blocking(move || settings.open()) => opened,
+            // The state survives the end of the process at any moment, so nobody waits for the thread that opens it.
+            () = stop(signals) => return Ok(stopped()),
+        };
+        let error = match opened {
             Ok(store) => return Ok(Some(Ledgers::over(store))),
             Err(error) => error,
         };
@@ -37,12 +42,14 @@ pub(super) async fn open(settings: &StateSettings, signals: &mut Signals) -> Res
         }
         tokio::select! {
             () = sleep(AGAIN) => {}
-            () = stop(signals) => {
-                info!(target: ALWAYS, "stopping before the state was opened");
-                return Ok(None);
-            }
+            () = stop(signals) => return Ok(stopped()),
         }
     }
+}
+
+fn stopped() -> Option<Ledgers> {
+    info!(target: ALWAYS, "stopping before the state was opened");
+    None
 }
 
 /// Waits for a signal to stop. The configuration was read just now, so a signal to read it again changes nothing.

@@ -239,6 +239,8 @@ impl Operations {
             of_process.extend(reasons::of_cluster(&seen, peers.membership.me(), &self.channels));
             of_process.extend(reasons::of_waits(&self.ledgers.store.waits()));
             report.heartbeat_error = seen.trouble;
+        } else if is_daemon {
+            of_process.extend(reasons::of_write(self.ledgers.writes.under_way()));
         }
         report.assess(of_process);
         report

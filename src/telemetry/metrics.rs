@@ -32,9 +32,11 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, I
 mod channel;
 mod counters;
 mod feed;
+mod process;
 mod table;
 
 use counters::WordCounters;
+use process::ProcessMetrics;
 use table::{buckets, described, labels, well_formed};
 
 pub use channel::{ChannelMetrics, Endpoint, Sort, Upkeep, UpkeepFailures};
@@ -111,7 +113,7 @@ impl Default for Metrics {
         metrics.begin_process();
         metrics.show(metrics.events.clone());
         metrics.show(metrics.rejected.clone());
-        metrics.show(ProcessCollector::for_self());
+        metrics.show(ProcessMetrics { collector: ProcessCollector::for_self(), started: Timestamp::now() });
         metrics
     }
 }

@@ -47,7 +47,7 @@ impl Operations {
         // With `only_back`, a cursor that does not move is not set, because setting a cursor clears the position that
         // its sink has confirmed.
         let set = moves.iter().filter(|one| !request.only_back || one.from != one.to).map(set);
-        let above = request.to.through;
+        let above = Self::accepted_above(&channel, request, &moves, &owned.leased.ledger())?;
         let changes = set.chain([Change::AcceptHistory { above }]);
         owned.leased.commit(Commit(changes.collect())).await?;
         self.recent.forget_above(channel.id, above);
@@ -58,6 +58,27 @@ impl Operations {
             warn!(target: ALWAYS, channel = %name, %sink, from, to, "cursor set by an operator");
         }
         Ok(moves)
+    }
+
+    /// Returns the offset above which the operator accepts the service's history: the new cursors, or a higher cursor that does not
+    /// move. Below that one, events can still become visible, and the service must not change them.
+    fn accepted_above(
+        channel: &ChannelRef,
+        request: &SetCursors,
+        moves: &[CursorMove],
+        ledger: &Ledger,
+    ) -> Result<Option<Offset>, Refusal> {
+        let stays = |sink: &SinkName| moves.iter().all(|one| *one.sink != **sink);
+        let others = ledger.cursors().iter().filter(|(sink, _)| stays(sink));
+        let highest = others.filter_map(|(_, cursor)| cursor.through).max();
+        let agrees_through = ledger.contradiction().map(|contradiction| contradiction.agrees_through);
+        if agrees_through.is_some_and(|agrees_through| highest > agrees_through) {
+            return Err(Refusal::Usage(format!(
+                "the service has other events than before above the cursors of the other sinks of channel {}: move the cursors of all sinks, without --sink",
+                channel.name
+            )));
+        }
+        Ok(request.to.through.max(highest))
     }
 
     /// Returns the moves of the lanes that are configured or have a cursor.

@@ -13,8 +13,8 @@ use channel::{
     counted,
 };
 use cluster::ClusterState;
-use ledger::store::TableWait;
 use ledger::store::shared::{ClusterView, Instance, InstanceId, Ownership, UnreadableRow};
+use ledger::store::{LONG_WAIT, TableWait};
 use ledger::{Contradiction, Cursor, LostEntries};
 
 /// A channel that has had no owner for less than this time is regarded as moving from one owner to another.
@@ -52,6 +52,13 @@ pub(super) fn of_waits(waits: &[TableWait]) -> Vec<NotReady> {
         NotReady::new(Kind::StateWaiting, detail)
     };
     waits.iter().map(reason).collect()
+}
+
+/// Returns the reason for a write of a state directory that has lasted long.
+pub(super) fn of_write(lasts: Option<Duration>) -> Option<NotReady> {
+    let seconds = lasts.filter(|lasts| *lasts >= LONG_WAIT)?.as_secs();
+    let detail = format!("a write to the state has lasted {seconds} s: check the disk of state.path");
+    Some(NotReady::new(Kind::StateWaiting, detail))
 }
 
 /// Returns the reasons that concern a channel and its lanes.

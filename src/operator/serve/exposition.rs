@@ -50,7 +50,7 @@ pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus
     of_process(&mut gauges, report, live);
     of_signers(&mut gauges, &report.channels);
     if let Some(feed) = &report.feed {
-        of_feed(&mut gauges, feed);
+        of_feed(&mut gauges, feed, report.daemon.map(|process| process.started));
     }
     for channel in &report.channels {
         of_channel(&mut gauges, channel);
@@ -164,10 +164,11 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     gauges.set_unless_zero("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));
 }
 
-fn of_feed(gauges: &mut Gauges, feed: &FeedStatus) {
+fn of_feed(gauges: &mut Gauges, feed: &FeedStatus, started: Option<Timestamp>) {
     let now = Timestamp::now();
     gauges.set("channeld_feed_waiting", &[], feed.waiting);
-    gauges.set_known("channeld_feed_consumers_read_timestamp_seconds", &[], feed.read.map(Timestamp::as_second));
+    let read = feed.read.or(started).map(Timestamp::as_second);
+    gauges.set_known("channeld_feed_consumers_read_timestamp_seconds", &[], read);
     for consumer in feed.consumers.iter().filter(|consumer| consumer.has_cursor) {
         let labels = [&*consumer.consumer, &*consumer.channel];
         gauges.set("channeld_feed_consumer_lag", &labels, consumer.lag);
