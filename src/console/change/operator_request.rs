@@ -41,6 +41,8 @@ pub(super) struct OperatorRequest {
     offset: Option<Offset>,
     /// The highest offset of several events. Events that come after the confirmation was shown are not changed.
     up_to: Option<Offset>,
+    /// The number of these events when the confirmation was shown.
+    count: Option<u64>,
     until: Option<Timestamp>,
 }
 
@@ -77,6 +79,7 @@ impl OperatorRequest {
             reason: member("reason"),
             offset: offset("offset")?,
             up_to: offset("up_to")?,
+            count: member("count").parse().ok(),
             until: ends.and_then(|ends| Timestamp::now().checked_add(ends).ok()),
         };
         let (has_channel, has_sink) = (!request.channel.is_empty(), !request.sink.is_empty());
@@ -100,6 +103,7 @@ impl OperatorRequest {
             ("reason", self.reason.clone()),
             ("offset", text(self.offset)),
             ("up_to", text(self.up_to)),
+            ("count", self.count.map(|count| count.to_string()).unwrap_or_default()),
         ];
         members.into_iter().filter(|(_, value)| !value.is_empty()).collect()
     }
@@ -165,8 +169,8 @@ impl OperatorRequest {
     /// Limits the change to the events that match now. Returns their number; `None` like [`matching`](Self::matching).
     pub(super) async fn limit(&mut self, daemon: &DaemonConnection) -> Option<u64> {
         let offsets = self.matching(daemon).await?;
-        self.up_to = offsets.iter().max().copied();
-        Some(offsets.len() as u64)
+        (self.up_to, self.count) = (offsets.iter().max().copied(), Some(offsets.len() as u64));
+        self.count
     }
 
     /// Describes the effect of the change. Each element is a paragraph.
@@ -255,22 +259,23 @@ impl OperatorRequest {
     pub(super) async fn carry_out(&self, state: &State, browser: u64) -> Result<String, String> {
         let Self { channel, sink, reason, offset, .. } = self;
         let daemon = &state.daemon;
-        let offsets = match (self.what, self.up_to) {
-            // Two events can have one offset.
-            (Action::Retry | Action::Drop, Some(_)) => {
+        let offsets = match (self.what, *offset) {
+            (Action::Retry | Action::Drop | Action::RedeliverDead | Action::DropDead, None) => {
                 let matching = self.matching(daemon).await.ok_or("The daemon does not answer.")?;
-                if matching.is_empty() {
-                    return Err("No quarantined event matches.".to_owned());
+                let count = matching.len() as u64;
+                if count == 0 || self.count != Some(count) {
+                    let now = events(count);
+                    return Err(format!("Nothing was changed: {now} match now. Check the list, and try again."));
                 }
+                // Two events can have one offset.
                 BTreeSet::from_iter(matching).into_iter().collect()
             }
-            _ => Vec::from_iter(*offset),
+            (_, offset) => Vec::from_iter(offset),
         };
         let which = || DeadLetterSelection {
             channel: channel.clone(),
             sink: sink.clone(),
             offsets: offsets.clone(),
-            to: self.up_to,
             ..DeadLetterSelection::default()
         };
         match self.what {

@@ -17,7 +17,7 @@ use super::backend::{HitCount, MOST_HITS, MOST_NEW, PageQuery, QueryResult, RowP
 use super::filter::{EventFilter, is_hexadecimal};
 use super::rows::Row;
 use super::sql::{Dialect, NEWEST_FIRST, Statement, TableRange, columns, pattern, texts};
-use net::postgres::{Connector, DatabaseError, OpenConnection, advised, answered};
+use net::postgres::{Connector, DatabaseError, OpenConnection, advised};
 use net::tasks::lock;
 use sink::{ENDS_TEXT, PostgresSettings, Search, ends_query, ends_vector};
 
@@ -68,10 +68,7 @@ impl Postgres {
         if let Some(open) = idle {
             return Ok(open);
         }
-        let open = self.connector.connect().await.map_err(|error| self.table_error(&error))?;
-        let only_reads = "set default_transaction_read_only = on; set timezone = 'UTC'; set jit = off";
-        answered(open.client.batch_execute(only_reads)).await.map_err(|error| self.table_error(&error))?;
-        Ok(open)
+        self.connector.connect().await.map_err(|error| self.table_error(&error))
     }
 
     fn table_error(&self, error: &DatabaseError) -> TableError {
@@ -222,7 +219,14 @@ impl TableBackend for Postgres {
     async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<QueryResult, TableError> {
         let open = self.open().await?;
         let values: Vec<_> = values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::TEXT)).collect();
-        match timeout_at(deadline.into(), open.client.query_typed(&sql, &values)).await {
+        let read = async {
+            // A setting of the session would stay on the server's connection, which a pooler gives to the daemon later.
+            open.client.batch_execute("begin read only; set local jit = off").await?;
+            let rows = open.client.query_typed(&sql, &values).await?;
+            open.client.batch_execute("commit").await.map(|()| rows)
+        };
+        let read = timeout_at(deadline.into(), read).await;
+        match read {
             Ok(Ok(rows)) => {
                 let mut idle = lock(&self.idle);
                 if idle.len() < IDLE {
