@@ -118,7 +118,8 @@ impl Ledger {
             }
         }
         let mut changes = Vec::with_capacity(commit.0.len() + 2);
-        let read_before = self.cursors.values().filter_map(|cursor| cursor.through).max();
+        // Not the highest cursor: an operator, or a new sink, may have set it above all events that were read.
+        let read_before = self.history.events().next_back().map(|event| event.key.offset);
         for change in commit.0 {
             self.change(change, read_before, &mut changes);
         }

@@ -45,8 +45,18 @@ pub(crate) async fn positions(
             None => None,
         });
     }
-    shared.hub.begin_at(positions.iter().flatten().filter_map(|position| position.through).max());
+    shared.hub.begin_at(begin(shared, positions.iter().flatten().map(|position| position.through)));
     Ok(positions)
+}
+
+/// Returns the offset at which the shared reading begins: the end of everything that was read. If all cursors are above it, or all
+/// below it, reading begins at the nearest of them. An operator, or the `start` of a new sink, may have set a cursor above events
+/// that were never read. If reading began there, the lanes below would read these events for themselves, and the channel would not
+/// search for events that become visible late.
+fn begin(shared: &RunContext, cursors: impl Iterator<Item = Option<Offset>> + Clone) -> Option<Offset> {
+    let (lowest, highest) = (cursors.clone().min().flatten(), cursors.max().flatten());
+    let read = shared.look(|ledger| ledger.history().events().next_back().map(|event| event.key.offset));
+    read.map_or(highest, |read| highest.min(lowest.max(Some(read))))
 }
 
 /// Returns the cursor at which a lane begins. Waits while the lane's sink does not answer.

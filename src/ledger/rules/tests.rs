@@ -253,12 +253,27 @@ fn a_limit_applies_to_events_and_bytes() {
     assert!(Room { events: 2, bytes: 2 }.is_full(limit) && Room { events: 1, bytes: 10 }.is_full(limit));
 }
 
+fn read(value: i64) -> Change {
+    Change::Read(vec![KnownEvent { key: nameless(value), previous: None, digest: None }])
+}
+
+#[test]
+fn a_cursor_that_was_set_does_not_count_as_read() {
+    let mut kept = StoredLedger::new();
+    let to = Cursor { through: Some(offset(50)) };
+    kept.commit([read(1), advance("a", 1), Change::SetCursor { sink: "b".into(), to }]).unwrap();
+    kept.commit([read(2), Change::Delivered(vec![proof(2)]), advance("a", 2)]).unwrap();
+    let known: Vec<_> = kept.ledger.history().events().map(|event| event.key.offset.get()).collect();
+    assert_eq!(known, [1, 2]);
+    assert!(kept.store.keys().any(|key| matches!(key, Key::Proofs(_))), "the proof is remembered");
+}
+
 #[test]
 fn delivered_proofs_are_remembered_once_and_the_oldest_evicted() {
     let mut kept = StoredLedger::new();
     for value in 1..=9 {
         for sink in ["a", "b"] {
-            kept.commit([Change::Delivered(vec![proof(value)]), advance(sink, value)]).unwrap();
+            kept.commit([read(value), Change::Delivered(vec![proof(value)]), advance(sink, value)]).unwrap();
         }
     }
     let chunks = |kept: &StoredLedger| kept.store.keys().filter(|key| matches!(key, Key::Proofs(_))).count();
