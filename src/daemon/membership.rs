@@ -26,7 +26,7 @@ pub(crate) struct Sharing {
     configured: watch::Sender<Arc<Configured>>,
     /// The channels that this instance has to run.
     pub(super) work: BTreeSet<ChannelId>,
-    _member: AbortOnDropHandle<()>,
+    member: AbortOnDropHandle<()>,
 }
 
 impl Sharing {
@@ -36,7 +36,7 @@ impl Sharing {
         let member = Member::new(membership.clone(), configured.subscribe());
         let peers = Peers { seen: member.seen(), membership };
         let task = AbortOnDropHandle::new(tokio::spawn(member.run(stop.clone())));
-        Self { stop, peers, configured, work: BTreeSet::new(), _member: task }
+        Self { stop, peers, configured, work: BTreeSet::new(), member: task }
     }
 
     pub(super) fn configure(&self, configured: Configured) {
@@ -52,8 +52,11 @@ impl Sharing {
 
     /// Leaves the group, and releases the remaining leases.
     pub(crate) async fn end(self) {
+        let Self { peers, member, .. } = self;
+        // After the instance has left, the member would report that its leases have ended, or join again.
+        drop(member);
         // If this does not finish in time, other instances take the channels over when the leases expire.
-        let _ = timeout(LEAVING, self.peers.membership.leave()).await;
+        let _ = timeout(LEAVING, peers.membership.leave()).await;
     }
 }
 
