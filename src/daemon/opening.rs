@@ -27,7 +27,7 @@ pub(super) async fn open(settings: &StateSettings, signals: &mut Signals) -> Res
         let settings = settings.clone();
         let opened = tokio::select! {
             opened = open_blocking(move || settings.open()) => opened,
-            // The state survives the end of the process at any moment, so nobody waits for the thread that opens it.
+            // The state survives the end of the process at any moment, so the thread that opens it is not waited for.
             () = stop(signals) => return Ok(stopped()),
         };
         let error = match opened {

@@ -51,7 +51,6 @@ mod narrowing;
 mod nats;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "kafka", feature = "nats", feature = "postgres"))]
 mod request_size;
 mod settings;
 #[cfg(feature = "sqlite")]

@@ -7,11 +7,11 @@ use operator::api::Reload;
 ///
 /// Does the same as SIGHUP, and also prints the changes. If the configuration is invalid, the daemon keeps the previous
 /// configuration, every problem is printed, and the exit code is 78. Channels and sinks whose settings did not change
-/// keep running. The tables state, cluster and admin, and the keys feed.listen, feed.sink, log.format and
-/// log.otlp_endpoint cannot change while the daemon runs. If the new configuration would reject events like the events verified in the last 24 hours, a warning is printed and
-/// logged. For each sink that a channel gains or loses, the command prints where delivery begins, or which data of the
-/// sink the state keeps. A renamed sink or channel counts as removed and added. The daemon notices changed secret files
-/// without this command.
+/// keep running. The tables state, cluster and admin, the keys feed.listen, feed.sink and log.format, and the address
+/// of the OTLP collector cannot change while the daemon runs. If the new configuration would reject events like the
+/// events verified in the last 24 hours, a warning is printed and logged. For each sink that a channel gains or loses,
+/// the command prints where delivery begins, or which data of the sink the state keeps. A renamed sink or channel
+/// counts as removed and added. The daemon notices changed secret files without this command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object with the additions, removals and changes.

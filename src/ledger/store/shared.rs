@@ -197,8 +197,9 @@ pub trait Membership: Send + Sync + fmt::Debug {
     fn term(&self) -> &LeaseTerm;
 
     /// Reports that this instance is alive and has this configuration. Forgets the instances in `dead` whose lease ended long
-    /// ago. Returns the state of all instances and channels. Prolongs the [`LeaseTerm`], and cancels the leases of channels that other instances have taken over. If only
-    /// the state cannot be read, the term is prolonged although this method fails.
+    /// ago. Returns the state of all instances and channels. Prolongs the [`LeaseTerm`], and cancels the leases of channels
+    /// that other instances have taken over. If only the state cannot be read, the term is prolonged although this method
+    /// fails.
     async fn beat(&self, configured: &Arc<Configured>, dead: &[InstanceId]) -> Result<ClusterView, StateError>;
 
     /// Whether this process currently has the lease of the channel: it claimed the channel, and has neither lost nor

@@ -74,7 +74,7 @@ impl Operations {
         let agrees_through = ledger.contradiction().map(|contradiction| contradiction.agrees_through);
         if agrees_through.is_some_and(|agrees_through| highest > agrees_through) {
             return Err(Refusal::Usage(format!(
-                "the service has other events than before above the cursors of the other sinks of channel {}: move the cursors of all sinks, without --sink",
+                "the service has other events than before below the cursors of other sinks of channel {}: move the cursors of all sinks, without --sink",
                 channel.name
             )));
         }

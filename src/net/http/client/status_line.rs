@@ -15,8 +15,8 @@ use crate::tasks::lock;
 const LENGTH: usize = b"HTTP/1.1 200 ".len();
 
 /// The first bytes of the response to the current request of a connection. If the next request cannot be sent or is not
-/// answered, the status of an earlier response must not be used for it: the bytes are removed when the head was read, and when
-/// more is written. Nobody may read the head, because a request can end while its response arrives.
+/// answered, the status of an earlier response must not be used for it. The bytes are therefore removed when the client has read
+/// the head, and also when it writes more: a request can end while its response arrives, so that the head is never read.
 #[derive(Clone, Default)]
 pub(super) struct StatusLine(Arc<Mutex<Option<Vec<u8>>>>);
 
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(line.status(), None, "nothing was answered since");
         line.read(b"HTTP/1.1 500 Internal Server Error\r\n");
         assert_eq!(line.status(), Some(StatusCode::INTERNAL_SERVER_ERROR));
-        // Nobody waits for this response any more, so nobody forgets it.
+        // A request that ends now does not forget this response.
         line.written();
         assert_eq!(line.status(), None, "nothing was answered since");
     }
