@@ -172,9 +172,8 @@ impl Config {
         reader.note_unknown();
         let mut config = reader.finish(config, false)?;
         config.notes = reader.notes.take();
-        let template = config.discover.as_ref().map(|discover| &discover.template);
-        let used: BTreeSet<_> = config.channels.iter().chain(template).flat_map(|channel| &channel.sinks).collect();
-        let idle = config.sinks.keys().filter(|name| !used.contains(name));
+        let used = config.sinks_in_use();
+        let idle = config.sinks.keys().filter(|name| !used.contains(*name));
         config.notes.extend(idle.map(|name| format!("sinks.{name}: no channel uses this sink")));
         let used = config.accounts_in_use();
         let idle = config.accounts.keys().filter(|name| !name.is_default() && !used.contains(name));
@@ -216,10 +215,19 @@ impl Config {
         })
     }
 
+    /// The configured channels, and the template of the channels that `[discover]` finds.
+    fn channels_and_template(&self) -> impl Iterator<Item = &Channel> {
+        self.channels.iter().chain(self.discover.as_ref().map(|discover| &discover.template))
+    }
+
+    /// The sinks that channels use.
+    pub(crate) fn sinks_in_use(&self) -> BTreeSet<String> {
+        self.channels_and_template().flat_map(|channel| channel.sinks.iter().cloned()).collect()
+    }
+
     /// The accounts that channels use, or that find channels.
     pub(crate) fn accounts_in_use(&self) -> BTreeSet<AccountName> {
-        let template = self.discover.as_ref().map(|discover| &discover.template);
-        self.channels.iter().chain(template).map(|channel| channel.account.clone()).collect()
+        self.channels_and_template().map(|channel| channel.account.clone()).collect()
     }
 
     /// The account of a channel. A channel that is not configured belongs to the default account.

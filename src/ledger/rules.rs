@@ -119,7 +119,7 @@ impl Ledger {
         }
         let mut changes = Vec::with_capacity(commit.0.len() + 2);
         // Not the highest cursor: an operator, or a new sink, may have set it above all events that were read.
-        let read_before = self.history.events().next_back().map(|event| event.key.offset);
+        let read_before = self.history.last();
         for change in commit.0 {
             self.change(change, read_before, &mut changes);
         }

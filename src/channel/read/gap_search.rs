@@ -109,8 +109,8 @@ async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelEr
     shared.commit(changes).await
 }
 
-/// Returns the changes for those of the events that are in gaps. They were read for other reasons than the search: by a lane that
-/// reads for itself, or for a replay. The changes make them late for every lane except `sink`, which delivers them anyway.
+/// Returns the changes for those events that are in gaps. The events were not read by the search, but by a lane that reads for
+/// itself, or for a replay. The changes make them late for every lane except `sink`, which delivers them anyway.
 pub(crate) fn found_by(shared: &RunContext, sink: Option<&str>, events: impl Iterator<Item = RawEvent>) -> Vec<Change> {
     let in_gap = events.filter(|event| shared.gaps.take(event.offset));
     in_gap.flat_map(|event| appeared(shared, &event, sink)).collect()

@@ -55,7 +55,7 @@ pub(crate) async fn positions(
 /// search for events that become visible late.
 fn begin(shared: &RunContext, cursors: impl Iterator<Item = Option<Offset>> + Clone) -> Option<Offset> {
     let (lowest, highest) = (cursors.clone().min().flatten(), cursors.max().flatten());
-    let read = shared.look(|ledger| ledger.history().events().next_back().map(|event| event.key.offset));
+    let read = shared.look(|ledger| ledger.history().last());
     read.map_or(highest, |read| highest.min(lowest.max(Some(read))))
 }
 

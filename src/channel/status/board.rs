@@ -428,6 +428,12 @@ impl Board {
         self.lane(sink).offers = time.map(|time| (first.offset, time));
     }
 
+    /// Shows the problem of a lane, or removes it. A count of dead letters in a row ends.
+    pub(crate) fn lane_problem(&mut self, sink: &Arc<str>, problem: Option<Problem>) {
+        let status = &mut self.lane(sink).status;
+        (status.error, status.dead_letters_in_a_row) = (problem, 0);
+    }
+
     /// Records that a sink has refused an event for too long, and that the event is a dead letter.
     pub(crate) fn lane_gave_up(&mut self, sink: &Arc<str>) {
         let lane = self.lane(sink);

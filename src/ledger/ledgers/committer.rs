@@ -133,8 +133,7 @@ async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, wri
             // The commits that could not be written have lost their leases. Only `check` knows from now on whether the store is
             // available: there may be no other commit for a long time.
             writes.refused.send_replace(None);
-        }
-        if !group.effects.is_empty() && !is_any_written && fatal.is_none() {
+        } else if !is_any_written && fatal.is_none() {
             // Perhaps only this channel cannot be written, and the next one can.
             let is_alone = group.effects.len() == 1;
             tokio::select! {

@@ -65,6 +65,11 @@ impl History {
         self.0.values()
     }
 
+    /// The last offset that was read.
+    pub fn last(&self) -> Option<Offset> {
+        self.0.last_key_value().map(|(key, _)| key.offset)
+    }
+
     /// The remembered events at an offset. Two events are possible only if an operator has accepted both.
     pub fn at(&self, offset: Offset) -> impl Iterator<Item = &KnownEvent> {
         self.0.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, event)| event)

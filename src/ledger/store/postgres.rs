@@ -208,10 +208,16 @@ impl Postgres {
         })));
     }
 
-    /// Whether this instance could claim a channel. The parameters are those of the claim.
+    /// Whether this instance could claim a channel. `parameters` are the parameters of the claim.
     async fn is_claimable(&self, parameters: &[Parameter<'_>]) -> Result<bool, StateError> {
         let rows = self.commits.query(sql::CLAIMABLE, parameters).await?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+
+    /// Like [`commit_once`](Self::commit_once). If the database cannot be used, this is the outcome of each channel.
+    async fn try_commit(&self, group: &[(Lease, Effects)]) -> Vec<Option<CommitOutcome>> {
+        let unavailable = |error| vec![Some(CommitOutcome::Unavailable(error)); group.len()];
+        self.commit_once(group).await.unwrap_or_else(unavailable)
     }
 
     /// Writes a group once. The outcome is `None` for a channel that another copy of the commit has changed at the same
@@ -307,18 +313,14 @@ impl Store for Postgres {
     }
 
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<CommitOutcome> {
-        let mut outcomes = vec![None; group.len()];
-        for _ in 0..TRIES {
+        let mut outcomes = self.try_commit(&group).await;
+        for _ in 1..TRIES {
             let busy: Vec<usize> = (0..group.len()).filter(|at| outcomes[*at].is_none()).collect();
-            let rest: Vec<_> = busy.iter().map(|at| group[*at].clone()).collect();
-            let found = match self.commit_once(&rest).await {
-                Ok(found) => found,
-                Err(error) => vec![Some(CommitOutcome::Unavailable(error)); rest.len()],
-            };
-            busy.into_iter().zip(found).for_each(|(at, outcome)| outcomes[at] = outcome);
-            if outcomes.iter().all(Option::is_some) {
+            if busy.is_empty() {
                 break;
             }
+            let rest: Vec<_> = busy.iter().map(|at| group[*at].clone()).collect();
+            busy.into_iter().zip(self.try_commit(&rest).await).for_each(|(at, outcome)| outcomes[at] = outcome);
         }
         let is_busy = || CommitOutcome::Unavailable(row_locked());
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(is_busy)).collect()

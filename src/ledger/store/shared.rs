@@ -41,7 +41,7 @@ pub struct ClusterView {
     /// The live instances.
     pub instances: BTreeMap<InstanceId, Instance>,
     /// The instances whose lease has ended although they have not left. Some are dead. After an outage of the store, the others
-    /// will send their next heartbeat soon. A member removes those that have been silent for some time.
+    /// will send their next heartbeat soon. A member removes an instance that has been silent for some time.
     pub silent: BTreeMap<InstanceId, Instance>,
     /// Every channel that any instance has ever configured.
     pub channels: BTreeMap<ChannelId, Ownership>,

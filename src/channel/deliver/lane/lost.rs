@@ -101,16 +101,12 @@ impl Lane {
         let (kind, since) = (Problem::POSITION_MISSING.to_owned(), Timestamp::now());
         let problem = Problem { kind, message, since, times: 1, needs_attention: true };
         let handle = self.shared.channel.handle.clone();
-        {
-            let mut board = handle.board();
-            let status = &mut board.lane(&sink).status;
-            (status.error, status.dead_letters_in_a_row) = (Some(problem.clone()), 0);
-        }
+        handle.board().lane_problem(&sink, Some(problem.clone()));
         handle.sink_is_gone(&sink, problem);
         self.until_active(stop).await?;
         // This change removes the earlier confirmation, so that the sink adopts the cursor as its position.
         self.shared.commit(vec![Change::SetCursor { sink: sink.clone(), to: cursor }]).await?;
-        handle.board().lane(&sink).status.error = None;
+        handle.board().lane_problem(&sink, None);
         info!(%channel, %sink, cursor = self.through.map(Offset::get), "an operator has accepted the sink's contents");
         Ok(())
     }

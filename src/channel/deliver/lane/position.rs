@@ -232,16 +232,9 @@ impl Lane {
     /// Returns the changes for events that this lane found in gaps while it read for itself. Such an event was not yet
     /// visible when the range was read for the other lanes.
     fn found_in_gaps(&self, batch: &Batch, through: Offset) -> Vec<Change> {
-        let records = batch.records.iter().map(|record| RawEvent {
-            offset: record.offset,
-            id: record.event_id,
-            json: record.event(),
-        });
-        let pending = batch.pending.iter().map(|pending| RawEvent {
-            offset: pending.offset,
-            id: pending.event_id,
-            json: pending.json.clone(),
-        });
+        let raw = |EventKey { offset, id }, json| RawEvent { offset, id, json };
+        let records = batch.records.iter().map(|record| raw(record.event_key(), record.event()));
+        let pending = batch.pending.iter().map(|pending| raw(pending.event_key(), pending.json.clone()));
         let is_new = |event: &RawEvent| !self.has_passed(event.offset) && event.offset <= through;
         gap_search::found_by(&self.shared, Some(&self.identity.sink), records.chain(pending).filter(is_new))
     }
@@ -265,8 +258,8 @@ impl Lane {
             if ledger.quarantined().is_empty() || ledger.contradiction().is_some() {
                 return Vec::new();
             }
-            // A rejection that names an original is about the content under one id. Its bytes are not the ones that were read now,
-            // so only an operator may release it.
+            // A rejection that names an original is about the content under one id. Other bytes were rejected than were read now, so
+            // only an operator may release it.
             let is_accepted = |key: &EventKey| {
                 let facts = ledger.quarantined().get(key).filter(|facts| facts.original.is_none());
                 facts.is_some_and(|facts| facts.reason == RejectionReason::Contradiction.name())
@@ -322,7 +315,7 @@ mod tests {
     use crate::run::tests::{Receives, begun, channel};
     use ledger::{Pending, SinkName};
 
-    /// Otherwise the search for late events would take the event for known, and nobody would deliver it to the other sinks.
+    /// Otherwise the search for late events would take the event for known, and the other sinks would never receive it.
     #[tokio::test]
     async fn a_pending_event_that_a_lane_finds_in_a_gap_is_late_for_the_other_lanes() {
         let (channel, _) = channel(0, Arc::new(Receives::Everything));

@@ -93,9 +93,7 @@ impl Lane {
             self.retry.reset();
         }
         // The problem can be older than the retries, which also begin again after an offer that was accepted in part.
-        let mut board = self.shared.channel.handle.board();
-        let status = &mut board.lane(&self.settings.name).status;
-        (status.error, status.dead_letters_in_a_row) = (None, 0);
+        self.shared.channel.handle.board().lane_problem(&self.settings.name, None);
     }
 }
 

@@ -91,9 +91,8 @@ pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show
     let (asked, newest): (Vec<_>, Vec<_>) = channels.buffered(AT_ONCE).unzip().await;
     checks.extend(asked);
     let newest = &newest;
-    let template = config.discover.as_ref().map(|discover| &discover.template);
-    let uses = |name| config.channels.iter().chain(template).any(|each| each.sinks.contains(name));
-    let used = config.sinks.iter().filter(|(name, _)| uses(name));
+    let in_use = config.sinks_in_use();
+    let used = config.sinks.iter().filter(|(name, _)| in_use.contains(*name));
     let sinks = stream::iter(used).map(async |(name, sink)| {
         let failed = |error: SinkError| ConnectionCheck::new("sink", name, Err(Chain(&error).to_string()));
         let samples = Samples::of(config, name, newest);
