@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::{self, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -149,7 +149,11 @@ impl Place {
     }
 
     pub(crate) fn start(&self) -> Daemon<'_> {
-        let mut command = Command::new(binary());
+        self.start_build(&binary())
+    }
+
+    pub(crate) fn start_build(&self, program: &Path) -> Daemon<'_> {
+        let mut command = Command::new(program);
         command.arg("run").arg("--config").arg(self.path("channeld.toml"));
         Daemon { process: Process::start(&mut command, Stdio::null(), &self.path("log")), place: self }
     }

@@ -5,6 +5,7 @@
 //! cargo bench --bench end_to_end -- backlog --events 100000 --runs 5     # one scenario with a chosen size
 //! cargo bench --features kafka --bench end_to_end -- tables             # including a Kafka topic
 //! CHANNELD_BENCH_BIN=/usr/bin/channeld cargo bench --bench end_to_end    # another build of the daemon
+//! cargo bench --bench end_to_end -- tables --against /usr/bin/channeld    # compared with another build
 //! ```
 //!
 //! Prints the machine, and a table per scenario: median, minimum and maximum, ratios, and the expected values. Times
@@ -42,6 +43,7 @@ mod table;
 mod tables;
 mod yardstick;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
@@ -65,6 +67,10 @@ struct Args {
     /// backlog, tables: how events are signed, see `channeld simulate` [default: each way]
     #[arg(long, value_delimiter = ',', default_value = "network,arrival,rotating,fixed", hide_default_value = true)]
     signing: Vec<String>,
+
+    /// tables: another build of the daemon, which is measured in turn with this one
+    #[arg(long, value_name = "PROGRAM")]
+    against: Option<PathBuf>,
 
     /// memory: the number of events in the large backlog
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -125,7 +131,7 @@ fn measure(scenario: Scenario, args: &Args) {
     let wanted = latency::Wanted { time, idle_wait: Duration::from_millis(args.idle_wait) };
     match scenario {
         Scenario::Backlog => backlog::run(args.events, args.runs, &args.signing),
-        Scenario::Tables => tables::run(args.events, args.runs, &args.signing),
+        Scenario::Tables => tables::run(args.events, args.runs, &args.signing, args.against.as_deref()),
         Scenario::Memory => memory::run(args.far, args.far_until),
         Scenario::Idle => idle::run(args.channels, time),
         Scenario::Latency => latency::run(wanted),

@@ -4,6 +4,7 @@
 //! cursor is at the last event. The servers share the processor with the daemon and the service, so their cost is
 //! printed too.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use super::daemon::Place;
 use super::delivered::must_be_whole;
 #[cfg(feature = "kafka")]
 use super::kafka::Kafka;
+use super::machine::binary;
 use super::process::Cost;
 use super::server::{Database, Server};
 use super::service::Service;
@@ -57,7 +59,9 @@ struct Figures {
     server_cpu: Samples,
 }
 
-pub(crate) fn run(events: u32, runs: usize, signing: &[String]) {
+/// With `against`, each run measures this build and the other one, and the table contains the ratios of both.
+pub(crate) fn run(events: u32, runs: usize, signing: &[String], against: Option<&Path>) {
+    let program = binary();
     let servers = Servers {
         postgres: Server::start(),
         nats: Nats::start(),
@@ -67,18 +71,24 @@ pub(crate) fn run(events: u32, runs: usize, signing: &[String]) {
     for signing in signing {
         eprintln!("tables, {signing}: {events} events are made and signed beforehand");
         let service = Service::start(&["--events", &events.to_string(), "--prepared", "--signing", signing]);
-        let mut all: Vec<_> = servers.targets().into_iter().map(|target| (target, Figures::default())).collect();
+        let start = |target| (target, Figures::default(), Figures::default());
+        let mut all: Vec<_> = servers.targets().into_iter().map(start).collect();
         for number in 1..=runs {
-            for (target, figures) in &mut all {
-                figures.add(&service, *target, events);
+            for (target, figures, others) in &mut all {
+                let mut builds: Vec<_> = against.map(|other| (other, others)).into_iter().collect();
+                // Each build is the first one in half of the runs.
+                builds.insert(number % 2 * builds.len(), (&program, figures));
+                for (program, figures) in builds {
+                    figures.add(&service, program, *target, events);
+                }
             }
             eprintln!("tables, {signing}: run {number} of {runs}");
         }
         let events = figure(events.into());
         let mut table = Table::of_runs(&format!("tables: {events} events behind, signed as {signing}, {runs} runs"));
         let file = all[0].1.rate.clone();
-        for (target, figures) in &all {
-            target.add_to(&mut table, figures, &file);
+        for (target, figures, others) in &all {
+            target.add_to(&mut table, figures, &file, against.and(Some(others)));
         }
         table.print();
     }
@@ -102,7 +112,13 @@ impl Servers {
 }
 
 impl<'a> Target<'a> {
-    fn add_to(self, table: &mut Table, figures: &Figures, file: &Samples) {
+    fn add_to(self, table: &mut Table, figures: &Figures, file: &Samples, others: Option<&Figures>) {
+        let ratio = |one: f64, other: f64| one / other;
+        let compare = |table: &mut Table, samples: &Samples, of_others: fn(&Figures) -> &Samples| {
+            if let Some(others) = others {
+                table.runs("    of the other build's", &samples.zip(of_others(others), ratio), "");
+            }
+        };
         let (name, wanted) = match self {
             Self::File => ("a file", ""),
             Self::Sqlite => ("SQLite", "10,000 or more"),
@@ -112,12 +128,15 @@ impl<'a> Target<'a> {
             Self::Kafka(_) => ("Kafka", ""),
         };
         table.runs(&format!("events/s, into {name}"), &figures.rate, wanted);
+        compare(table, &figures.rate, |others| &others.rate);
         if !matches!(self, Self::File) {
-            table.runs("  of the file's", &figures.rate.zip(file, |one, other| one / other), "");
+            table.runs("  of the file's", &figures.rate.zip(file, ratio), "");
         }
         table.runs("  CPU µs an event", &figures.cpu, "");
+        compare(table, &figures.cpu, |others| &others.cpu);
         if self.server_cpu().is_some() {
             table.runs("  CPU µs an event, the server", &figures.server_cpu, "");
+            compare(table, &figures.server_cpu, |others| &others.server_cpu);
         }
     }
 
@@ -180,8 +199,8 @@ impl Destination<'_> {
 }
 
 impl Figures {
-    fn add(&mut self, service: &Service, target: Target<'_>, events: u32) {
-        let (took, cost, server_cpu) = read(service, target, events);
+    fn add(&mut self, service: &Service, program: &Path, target: Target<'_>, events: u32) {
+        let (took, cost, server_cpu) = read(service, program, target, events);
         let events = f64::from(events);
         self.rate.push(events / took.as_secs_f64());
         self.cpu.push(micros(cost.cpu) / events);
@@ -189,13 +208,13 @@ impl Figures {
     }
 }
 
-fn read(service: &Service, target: Target<'_>, events: u32) -> (Duration, Cost, Duration) {
+fn read(service: &Service, program: &Path, target: Target<'_>, events: u32) -> (Duration, Cost, Duration) {
     // Otherwise the disk may still write data of the previous run.
     rustix::fs::sync();
     let destination = target.new_destination();
     let place = destination.place(service);
     let (before, started) = (target.server_cpu().unwrap_or_default(), Instant::now());
-    let mut daemon = place.start();
+    let mut daemon = place.start_build(program);
     daemon.until_recorded(events.into());
     let took = started.elapsed();
     let (cost, after) = (daemon.cost(), target.server_cpu().unwrap_or_default());
