@@ -90,7 +90,10 @@ impl Run {
         }
         self.look().await;
         while let Some(over) = self.active.iter().position(Fault::is_over) {
-            self.active.remove(over).remove(&mut self.world).await;
+            let over = self.active.remove(over);
+            let recovers: BTreeMap<_, _> = lanes().map(|lane| (lane, over.recovers(lane))).collect();
+            over.remove(&mut self.world).await;
+            self.timeliness.recover(|lane| recovers[&lane]);
         }
     }
 
@@ -115,9 +118,10 @@ impl Run {
 
     /// Checks that the status shows each fault, that instances live, and that lanes without a fault deliver on time.
     async fn look(&mut self) {
+        let asked = Instant::now();
         self.world.gather().await;
         let statuses = self.world.statuses().await;
-        self.look_for_faults(&statuses);
+        self.look_for_faults(asked, &statuses);
         if let Some(dead) = self.heartbeats.check(&self.world, &self.active).await {
             panic!("{dead}; active: {:?}\n{}", self.active, self.world.shown(&statuses));
         }
@@ -127,13 +131,13 @@ impl Run {
             let bound = observe::max_waiting(&role);
             assert!(count <= bound, "{count} server processes of {role} wait for locks; active: {:?}", self.active);
         }
-        let recovers = |lane| self.active.iter().filter_map(|fault| fault.recovers(lane)).max();
-        let late = self.timeliness.check(|lane, offset| self.world.has_delivered(lane, offset), recovers);
+        self.timeliness.recover(|lane| self.active.iter().filter_map(|fault| fault.recovers(lane)).max());
+        let late = self.timeliness.check(asked, |lane, offset| self.world.has_delivered(lane, offset));
         let shown = |world: &World| world.shown(&statuses);
         assert!(late.is_none(), "{late:?} without a fault; active: {:?}\n{}", self.active, shown(&self.world));
     }
 
-    fn look_for_faults(&mut self, statuses: &[Value]) {
+    fn look_for_faults(&mut self, asked: Instant, statuses: &[Value]) {
         let hides = self.active.iter().any(Fault::stops_everything);
         self.stopped = if hides { Some(Instant::now()) } else { self.stopped };
         let is_instance_away = self.active.iter().any(|fault| fault.instance().is_some());
@@ -145,7 +149,7 @@ impl Run {
                 // not answer, no status contains the channel.
                 fault.begin_again();
             }
-            assert!(!fault.is_late(), "not in the status: {fault:?}\n{}", self.world.shown(statuses));
+            assert!(!fault.is_late(asked), "not in the status: {fault:?}\n{}", self.world.shown(statuses));
         }
     }
 

@@ -6,6 +6,7 @@
 //! Throughout the run, channels and sinks without a fault deliver on time, and `channeld status` shows each fault in the
 //! part that it affects. At the end, no event is lost, no forged event was delivered, and each lane has kept its order.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,15 @@ impl Run {
         }
         self.look().await;
         while let Some(over) = self.active.iter().position(Fault::is_over) {
-            self.active.remove(over).remove(&mut self.world).await;
+            let over = self.active.remove(over);
+            let hid_others = over.hides_others();
+            let recovers: BTreeMap<_, _> = lanes().map(|lane| (lane, over.recovers(lane))).collect();
+            over.remove(&mut self.world).await;
+            self.timeliness.recover(|lane| recovers[&lane]);
+            if hid_others {
+                // Faults that the status has not shown can have an effect only from now on.
+                self.active.iter_mut().filter(|fault| !fault.is_seen).for_each(Fault::begin_again);
+            }
         }
     }
 
@@ -94,6 +103,7 @@ impl Run {
 
     /// Checks that the status shows each fault, and that lanes without a fault deliver on time.
     async fn look(&mut self) {
+        let asked = Instant::now();
         let status = self.world.status().await;
         let hides = self.active.iter().any(Fault::hides_others);
         for fault in &mut self.active {
@@ -106,13 +116,13 @@ impl Run {
                 // This fault may have no effect yet.
                 fault.begin_again();
             }
-            assert!(!fault.is_late(), "not in the status: {fault:?}\n{status:#}\n{}", self.world.log());
+            assert!(!fault.is_late(asked), "not in the status: {fault:?}\n{status:#}\n{}", self.world.log());
         }
         let active = &self.active;
         let before = self.timeliness.longest.0;
-        let recovers = |lane| active.iter().filter_map(|fault| fault.recovers(lane)).max();
+        self.timeliness.recover(|lane| active.iter().filter_map(|fault| fault.recovers(lane)).max());
         let has_delivered = |at, offset| lane(&status, at)["cursor"].as_i64() >= Some(offset);
-        let late = self.timeliness.check(has_delivered, recovers);
+        let late = self.timeliness.check(asked, has_delivered);
         assert!(late.is_none(), "{late:?} without a fault; active: {active:?}\n{status:#}\n{}", self.world.log());
         if self.timeliness.longest.0 > before.max(NOTEWORTHY) {
             println!("{:.1?} the longest wait so far: {:.1?}", self.world.age(), self.timeliness.longest);

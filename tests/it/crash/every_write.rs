@@ -13,7 +13,8 @@ use simulator::{EventSpec, Honesty, Kind, LateProofs, Options, Simulator, Tamper
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Files, Receiver, Setup, Strike, Traced, Traces, can_trace, deliverable, eventually, everything, offsets, random,
+    Files, Log, Receiver, Setup, Strike, Traced, Traces, can_trace, deliverable, eventually, everything, offsets,
+    random,
 };
 
 const PAGE: usize = 10;
@@ -33,8 +34,12 @@ const SAMPLE: u64 = 24;
 /// The number of points in a sample with rotated files, for each kind of strike.
 const SAMPLE_ROTATING: u64 = 5;
 
-/// How long a daemon that survived a strike may wait before the test kills it.
+/// How long a daemon that survived and reported a failure may wait before the test kills it.
 const WAITS: Duration = Duration::from_secs(5);
+
+/// How long a daemon may be silent about a failure before the test kills it. A daemon that the failure does not disturb ends
+/// sooner, also on a busy machine.
+const SILENT: Duration = Duration::from_secs(90);
 
 /// Whether the file is rotated.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,11 +116,13 @@ impl Rig {
             if daemon.has_ended() {
                 return Some(());
             }
-            if let Some((at, Strike::Freeze(_) | Strike::Fail(_))) = strike
+            if let Some((at, Strike::Freeze(errno) | Strike::Fail(errno))) = strike
                 && daemon.points() >= at
-                && struck.get_or_insert_with(Instant::now).elapsed() > WAITS
             {
-                daemon.signal(Signal::SIGKILL);
+                let waits = struck.get_or_insert_with(Instant::now).elapsed();
+                if waits > SILENT || (waits > WAITS && is_reported(errno, &daemon.log())) {
+                    daemon.signal(Signal::SIGKILL);
+                }
             }
             if self.has_all() && !proved {
                 self.simulator.prove(0, self.late);
@@ -217,24 +224,30 @@ fn chosen(points: u64, sample: u64) -> Vec<u64> {
 /// Runs the daemon with a strike at a point, then again without. Returns whether it was struck, and the number of
 /// repeats.
 async fn struck(life: Life, point: u64, strike: Strike) -> (bool, usize) {
-    let what = format!("{strike:?} at point {point}");
     let rig = Rig::new(life).await;
     let traces = rig.run(Some((point, strike))).await;
     let struck = traces.points >= point;
+    let change = traces.changes.get(usize::try_from(point).unwrap() - 1);
+    let what = format!("{strike:?} at point {point}, {change:?}");
     match strike {
         Strike::Kill | Strike::KillHalfway => assert_eq!(traces.code.is_none(), struck, "{what}:\n{}", traces.log.0),
         Strike::Freeze(errno) | Strike::Fail(errno) if struck && traces.code != Some(0) => {
             assert_ne!(traces.code, Some(101), "{what}: the daemon panicked\n{}", traces.log.0);
-            let troubles = [traces.log.at("ERROR"), traces.log.at("WARN")].concat();
-            let why = std::io::Error::from(errno).to_string();
-            let why = why.split(" (os").next().unwrap();
-            let says = |line: &serde_json::Value| line["error"].as_str().is_some_and(|error| error.contains(why));
-            assert!(troubles.iter().any(says), "{what}: the log does not contain the reason\n{}", traces.log.0);
+            let reported = is_reported(errno, &traces.log);
+            assert!(reported, "{what}: the log does not contain the reason\n{}", traces.log.0);
         }
         Strike::Freeze(_) | Strike::Fail(_) => {}
     }
     let repeats = rig.recover(&what).await;
     (struck, repeats)
+}
+
+/// Whether an error or a warning contains the reason of a failure.
+fn is_reported(errno: Errno, log: &Log) -> bool {
+    let why = std::io::Error::from(errno).to_string();
+    let why = why.split(" (os").next().unwrap();
+    let says = |line: &serde_json::Value| line["error"].as_str().is_some_and(|error| error.contains(why));
+    [log.at("ERROR"), log.at("WARN")].concat().iter().any(says)
 }
 
 #[tokio::test]

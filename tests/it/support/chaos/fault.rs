@@ -40,9 +40,9 @@ impl<K: Copy + Ord, T, H> PlantedFault<K, T, H> {
         self.planted = Instant::now();
     }
 
-    /// Whether the status should have shown the fault.
-    pub(crate) fn is_late(&self) -> bool {
-        !self.is_seen && self.planted.elapsed() > VISIBLE
+    /// Whether a status that was requested at `asked` should have shown the fault.
+    pub(crate) fn is_late(&self, asked: Instant) -> bool {
+        !self.is_seen && asked > self.planted + VISIBLE
     }
 
     /// Whether the fault has lasted long enough.

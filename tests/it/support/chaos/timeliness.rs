@@ -40,23 +40,25 @@ impl Timeliness {
         }
     }
 
-    /// Compares the deliveries with the published events. `has_delivered` returns whether a lane has delivered an offset, and
-    /// `recovers` how long a lane needs after the end of its faults, if it has one. Returns a lane that is late, and the offset that it
-    /// should have delivered.
-    pub(crate) fn check(
-        &mut self,
-        has_delivered: impl Fn(Lane, i64) -> bool,
-        recovers: impl Fn(Lane) -> Option<Duration>,
-    ) -> Option<(Lane, i64)> {
+    /// `recovers` returns how long a lane needs from now on to recover from its faults, if it has one.
+    pub(crate) fn recover(&mut self, recovers: impl Fn(Lane) -> Option<Duration>) {
+        let now = Instant::now();
+        for (at, lane) in &mut self.lanes {
+            if let Some(after) = recovers(*at) {
+                lane.recovered = lane.recovered.max(now + after);
+            }
+        }
+    }
+
+    /// Compares the published events with a status that was requested at `asked`. `has_delivered` returns whether a lane has delivered
+    /// an offset. Returns a lane that is late, and the offset that it should have delivered.
+    pub(crate) fn check(&mut self, asked: Instant, has_delivered: impl Fn(Lane, i64) -> bool) -> Option<(Lane, i64)> {
         let now = Instant::now();
         let mut late = None;
         for (at, Undelivered { events, recovered }) in &mut self.lanes {
-            if let Some(after) = recovers(*at) {
-                *recovered = (*recovered).max(now + after);
-            }
             while let Some((offset, published)) = events.front().copied() {
                 if !has_delivered(*at, offset) {
-                    if now > *recovered && now > published + ON_TIME {
+                    if asked > *recovered && asked > published + ON_TIME {
                         late = Some((*at, offset));
                     }
                     break;
@@ -71,6 +73,7 @@ impl Timeliness {
         }
         late
     }
+
     /// Prints what was measured in a run with this many deliveries.
     pub(crate) fn print(&self, deliveries: usize) {
         let (timely, measured) = self.measured;
