@@ -4,7 +4,7 @@
 //!
 //! * **One lease per channel.** A second [`claim`](Ledgers::claim) of a channel waits until the first lease has ended and
 //!   its commits are written.
-//! * **In order.** Effects reach the store in the order in which commits were applied.
+//! * **In order.** The effects of a channel reach the store in the order in which its commits were applied.
 //! * **Durable before it answers.** [`LeasedLedger::commit`] returns only after the store has persisted the effects.
 //!   Until then the ledger is ahead of the store, and code that reads the ledger must not cause effects outside the
 //!   process.
@@ -34,12 +34,15 @@ use proof::event::ChannelId;
 use telemetry::metrics;
 
 mod committer;
+mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use committer::{CommitError, Writes};
+pub use committer::Writes;
+pub use queue::CommitError;
 
-use committer::{CommitWaiter, Owner, Request, UNAVAILABLE_WAIT};
+use committer::UNAVAILABLE_WAIT;
+use queue::{CommitWaiter, Owner, Request};
 
 /// The number of proofs that one process remembers for all channels together.
 pub const PROOFS: usize = 100_000;
@@ -243,11 +246,22 @@ impl LeasedLedger {
     /// # Errors
     /// [`CommitError`].
     pub async fn commit(&self, commit: Commit) -> Result<(), CommitError> {
+        self.commit_with(|| commit).await
+    }
+
+    /// Like [`commit`](Self::commit), but builds the commit only when it can be applied. If the future is dropped while it
+    /// waits for room in the queue of commits, `make` is not called. Use this if `make` also changes something outside the
+    /// ledger.
+    ///
+    /// # Errors
+    /// [`CommitError`].
+    pub async fn commit_with(&self, make: impl FnOnce() -> Commit) -> Result<(), CommitError> {
         if self.lease.is_lost() {
             return Err(Loss::Ended.into());
         }
         let room = self.commits.reserve().await.map_err(|_| StateError::Closed)?;
         let (done, written) = oneshot::channel();
+        let commit = make();
         {
             // The request is sent while the ledger is locked, so that the store sees commits in the order in which they
             // were applied.

@@ -322,6 +322,7 @@ impl Ledger {
         Summary {
             version: self.version,
             cursors: self.cursors.clone(),
+            confirmed: self.confirmed.clone(),
             paused: self.paused.clone(),
             replays: self.replays.unfinished(),
             late_from: self.late.keys().next().map(|key| key.offset),

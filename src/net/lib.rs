@@ -8,6 +8,7 @@ use std::fmt;
 pub mod http;
 pub mod memory;
 pub mod postgres;
+pub mod request_size;
 pub mod retry;
 pub mod secret;
 pub mod shortage;

@@ -51,7 +51,6 @@ mod narrowing;
 mod nats;
 #[cfg(feature = "postgres")]
 mod postgres;
-mod request_size;
 mod settings;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -78,8 +77,8 @@ pub use narrowing::OtherContent;
 #[cfg(feature = "postgres")]
 pub use postgres::{ENDS_TEXT, ends_query, ends_vector};
 pub use settings::{
-    FeedConsumer, KafkaSettings, Login, Mechanism, NatsSettings, Pattern, PostgresSettings, SaslLogin, Search,
-    Security, SqliteSettings,
+    ConsumedChannel, FeedConsumer, KafkaSettings, Login, Mechanism, NatsSettings, Pattern, PostgresSettings, SaslLogin,
+    Search, Security, SqliteSettings,
 };
 pub use stdout::Stdout;
 pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, WebhookSettings, has_token};
@@ -254,6 +253,8 @@ pub struct Recorded {
     pub through: Option<Offset>,
     /// The pending events with offsets up to `through`. They were not delivered yet.
     pub pending: BTreeSet<EventKey>,
+    /// The pending events that an operator replays. An earlier delivery of such an event does not count.
+    pub replayed: BTreeSet<EventKey>,
     /// The last confirmation of the sink. `None` if the setting `start` or an operator chose the cursor, and no delivery
     /// has succeeded since.
     pub confirmed: Option<Confirmed>,

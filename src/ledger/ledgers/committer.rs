@@ -4,31 +4,36 @@
 //! # Invariants
 //!
 //! * **In order.** A channel's effects are written in the order in which they arrived. Effects that could not be
-//!   written yet come before newer effects.
+//!   written yet come before newer effects. See [`Queue`].
+//! * **Not the same again.** A write that was too large for the store's time limit would fail again and again. After a
+//!   write that failed slowly, the next one has fewer commits, down to one, or to the commits of one channel that must be
+//!   written together. See [`RequestSize`].
 //! * **Nothing is written after a fatal error.** Every later commit is answered with the same error.
 
-use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use prometheus::{Histogram, IntCounter};
-use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
+use prometheus::Histogram;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tracing::{debug, error, info, warn};
+use tracing::{info, warn};
 
-use crate::store::{CommitOutcome, Lease, Loss, Store};
-use crate::{Effects, Refusal, StateError};
+use super::queue::{GROUP_BYTES, Group, Queue, Request};
+use crate::StateError;
+use crate::store::{CommitOutcome, Lease, Store};
 use net::Chain;
+use net::request_size::RequestSize;
 use telemetry::metrics;
 
-/// The largest number of commits that are added to a write.
+/// The largest number of commits in a write.
 const GROUP: usize = 64;
 
-/// When a write has this many bytes, no more commits are added to it. This limits the memory, because the store keeps
-/// several copies of the bytes while it writes.
-const GROUP_BYTES: usize = 8 << 20;
+/// A write that fails after this time or later was perhaps too large. A refused connection and a locked row fail sooner.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// After a slow failure, the next write has the number of its commits divided by this.
+const SHRINK: usize = 4;
 
 /// The number of commits that may wait while a write is running.
 const QUEUE: usize = 256;
@@ -38,58 +43,6 @@ pub(super) const UNAVAILABLE_WAIT: Duration = Duration::from_secs(1);
 
 /// How often to check that the store still exists at its location.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-
-/// Why a commit is not durable.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum CommitError {
-    /// The ledger refuses the commit. This is a defect.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The lease is lost. Events that were not recorded are delivered by the next owner.
-    #[error(transparent)]
-    Lost(#[from] Loss),
-    /// The state cannot be written.
-    #[error(transparent)]
-    State(#[from] StateError),
-}
-
-/// The effects of a commit, and the code that waits for the commit.
-pub(super) type Request = (Effects, CommitWaiter);
-
-#[derive(Debug)]
-pub(super) struct CommitWaiter {
-    /// Keeps the channel claimed in this process until the effects are written, because the next claim must read these
-    /// effects.
-    pub(super) owner: Arc<Owner>,
-    pub(super) done: oneshot::Sender<Result<(), CommitError>>,
-}
-
-/// Keeps a channel claimed in this process. This value is dropped after the last commit of the lease has been written.
-/// The lease is then released in the store.
-#[derive(Debug)]
-pub(super) struct Owner {
-    pub(super) lease: Lease,
-    pub(super) releases: mpsc::UnboundedSender<Lease>,
-    pub(super) lost: IntCounter,
-    pub(super) _alone: OwnedMutexGuard<()>,
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        if self.lease.is_lost() {
-            self.lost.inc();
-        }
-        // Sending fails only if the process is ending. In that case, the leases are not released one by one.
-        let _ = self.releases.send(self.lease.clone());
-    }
-}
-
-/// The effects to write, merged into one element per channel, and the commits to answer for each element.
-#[derive(Debug, Default)]
-struct Group {
-    effects: Vec<(Lease, Effects)>,
-    answers: Vec<Vec<CommitWaiter>>,
-}
 
 /// Starts the tasks that write to a store, check it, and release the leases of owners that have ended. The tasks end when
 /// `tasks` is dropped.
@@ -107,104 +60,59 @@ pub(super) fn start(
 }
 
 async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, writes: Arc<Writes>) {
-    let (mut group, mut fatal) = (Group::default(), None);
+    let (mut queue, mut size, mut fatal) = (Queue::default(), RequestSize::new(GROUP), None);
     loop {
-        if group.effects.is_empty() {
+        if queue.is_empty() {
             let Some(first) = requests.recv().await else { return };
-            group.add(first);
+            queue.add(first);
         }
         for _ in 1..GROUP {
-            if group.bytes() >= GROUP_BYTES {
+            if queue.bytes_without_largest() >= GROUP_BYTES {
                 break;
             }
             let Ok(next) = requests.try_recv() else { break };
-            group.add(next);
+            queue.add(next);
         }
-        let effects = Arc::new(take(&mut group.effects));
+        queue.end_lost();
+        if queue.is_empty() {
+            // Only `check` knows from now on whether the store is available: there may be no other commit for a long time.
+            writes.note(None, false, false);
+            continue;
+        }
+        let Group { effects, unanswered, commits } = queue.take(size.events());
+        let (effects, began) = (Arc::new(effects), tokio::time::Instant::now());
         let outcomes = match &fatal {
             None => writes.during(store.commit(effects.clone())).await,
             Some(error) => vec![CommitOutcome::Fatal(StateError::clone(error)); effects.len()],
         };
-        writes.note(&outcomes);
+        let refused = why_unavailable(&outcomes);
         // If only some channels could not be written, the others do not wait.
-        let is_any_written = outcomes.iter().any(|outcome| matches!(outcome, CommitOutcome::Ok));
-        fatal = group.answer(Arc::unwrap_or_clone(effects), outcomes).or(fatal);
-        if group.effects.is_empty() {
-            // The commits that could not be written have lost their leases. Only `check` knows from now on whether the store is
-            // available: there may be no other commit for a long time.
-            writes.refused.send_replace(None);
-        } else if !is_any_written && fatal.is_none() {
+        let has_answered = outcomes.iter().any(|outcome| matches!(outcome, CommitOutcome::Ok | CommitOutcome::Lost(_)));
+        let is_failed = refused.is_some() && !has_answered;
+        if has_answered {
+            size.succeeded(commits);
+        } else if is_failed && began.elapsed() >= SLOW {
+            size.shrink_to(commits.min(size.events()) / SHRINK);
+        }
+        fatal = queue.answer(Arc::unwrap_or_clone(effects), unanswered, outcomes).or(fatal);
+        writes.note(refused, queue.has_unavailable(), has_answered);
+        if is_failed && queue.is_next_unavailable() && fatal.is_none() {
             // Perhaps only this channel cannot be written, and the next one can.
-            let is_alone = group.effects.len() == 1;
+            let is_alone = queue.channels() == 1;
             tokio::select! {
                 () = sleep(UNAVAILABLE_WAIT) => {}
-                Some(next) = requests.recv(), if is_alone => group.add(next),
+                Some(next) = requests.recv(), if is_alone => queue.add(next),
             }
         }
     }
 }
 
-impl Group {
-    fn bytes(&self) -> usize {
-        let changes = self.effects.iter().flat_map(|(_, effects)| &effects.changes);
-        changes.filter_map(|(_, value)| value.as_ref()).map(Bytes::len).sum()
-    }
-
-    fn add(&mut self, (effects, waiter): Request) {
-        let lease = &waiter.owner.lease;
-        if let Some(at) = self.effects.iter().position(|(known, _)| known.channel == lease.channel) {
-            let known = &mut self.effects[at].1;
-            known.changes.extend(effects.changes);
-            known.summary = effects.summary;
-            self.answers[at].push(waiter);
-        } else {
-            self.effects.push((lease.clone(), effects));
-            self.answers.push(vec![waiter]);
-        }
-    }
-
-    /// Answers the commits whose outcome is final. Keeps the commits that could not be written because the store was
-    /// unavailable: they are tried again. Returns the error of a fatal write, if any.
-    fn answer(&mut self, effects: Vec<(Lease, Effects)>, outcomes: Vec<CommitOutcome>) -> Option<StateError> {
-        let mut fatal = None;
-        for (((lease, effects), answers), outcome) in effects.into_iter().zip(take(&mut self.answers)).zip(outcomes) {
-            let written = match outcome {
-                CommitOutcome::Unavailable(_) if !lease.lost.is_cancelled() => {
-                    self.effects.push((lease, effects));
-                    self.answers.push(answers);
-                    continue;
-                }
-                CommitOutcome::Ok => Ok(()),
-                CommitOutcome::Lost(loss) => {
-                    report(&lease, loss);
-                    lease.lost.cancel();
-                    Err(loss.into())
-                }
-                CommitOutcome::Unavailable(_) => Err(Loss::Ended.into()),
-                CommitOutcome::Fatal(error) => Err(fatal.insert(error).clone().into()),
-            };
-            for CommitWaiter { done, .. } in answers {
-                // A stopped lane no longer waits for the answer. The commit is valid anyway.
-                let _ = done.send(written.clone());
-            }
-        }
-        fatal
-    }
-}
-
-/// Logs why a lease was lost. A takeover by another instance is normal. It is not normal that a store's
-/// state differs from the state that it acknowledged.
-fn report(lease: &Lease, loss: Loss) {
-    let channel = lease.channel;
-    match loss {
-        Loss::Ended | Loss::Overtaken => debug!(%channel, reason = %loss, "a commit is refused"),
-        Loss::Behind { .. } => {
-            warn!(%channel, reason = %loss, "the channel is loaded again: events after its recorded cursors are delivered again");
-        }
-        Loss::Ahead { .. } => {
-            error!(%channel, reason = %loss, "the channel is loaded again: find out which other program writes to the state");
-        }
-    }
+/// Why the store was unavailable, if it was.
+fn why_unavailable(outcomes: &[CommitOutcome]) -> Option<String> {
+    outcomes.iter().find_map(|outcome| match outcome {
+        CommitOutcome::Unavailable(error) => Some(Chain(error).to_string()),
+        _ => None,
+    })
 }
 
 async fn release(store: Arc<dyn Store>, mut released: mpsc::UnboundedReceiver<Lease>) {
@@ -228,7 +136,7 @@ pub struct Writes {
     /// The durations of writes.
     pub took: Histogram,
     trouble: watch::Sender<Option<String>>,
-    /// Why the store was unavailable for the last write. `None` if the store was available.
+    /// Why commits that wait could not be written. `None` if no such commits wait.
     refused: watch::Sender<Option<String>>,
 }
 
@@ -254,17 +162,15 @@ impl Writes {
         self.refused.borrow().clone().or_else(|| self.trouble.borrow().clone())
     }
 
-    /// Records whether commits can be written. Commits can fail even while [`Store::check`] succeeds.
-    fn note(&self, outcomes: &[CommitOutcome]) {
-        let refused = outcomes.iter().find_map(|outcome| match outcome {
-            CommitOutcome::Unavailable(error) => Some(Chain(error).to_string()),
-            _ => None,
-        });
-        match &refused {
-            Some(error) if self.refused.borrow().is_none() => {
-                warn!(error, "the state cannot be written: channels wait, retrying");
-            }
-            None if self.refused.borrow().is_some() => info!("the state is writable again"),
+    /// Records whether commits can be written. Commits can fail even while [`Store::check`] succeeds. `refused` is the
+    /// reason why the last write failed, if it failed, and `has_answered` says whether the store answered it. `is_waiting`
+    /// says whether commits wait that could not be written, by this write or by an earlier one.
+    fn note(&self, refused: Option<String>, is_waiting: bool, has_answered: bool) {
+        let before = self.refused.borrow().clone();
+        let refused = refused.or_else(|| before.clone()).filter(|_| is_waiting);
+        match (&before, &refused) {
+            (None, Some(error)) => warn!(error, "the state cannot be written: channels wait, retrying"),
+            (Some(_), None) if has_answered => info!("the state is writable again"),
             _ => {}
         }
         self.refused.send_replace(refused);

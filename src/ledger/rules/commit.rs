@@ -149,6 +149,10 @@ pub struct Effects {
 pub struct Summary {
     /// Every lane's cursor.
     pub cursors: BTreeMap<SinkName, Cursor>,
+    /// The positions that the sinks have confirmed. A sink may lose data together with the store, and only these positions
+    /// show it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub confirmed: BTreeMap<SinkName, Confirmed>,
     /// Grows by one with each commit.
     #[serde(default)]
     pub version: u64,

@@ -142,7 +142,7 @@ impl Store for Sled {
         let channels = group.len();
         match self.blocking(move |sled| sled.reserve.during(|| sled.write(&group))).await {
             Ok(()) => vec![CommitOutcome::Ok; channels],
-            // The same group is written again until the shortage ends.
+            // The same effects are written again until the shortage ends, perhaps in smaller groups.
             Err(error) if error.shortage().is_some() && !self.database.is_abandoned() => {
                 vec![CommitOutcome::Unavailable(error); channels]
             }

@@ -7,8 +7,8 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::request_size::RequestSize;
 use net::postgres::ANSWER_TIMEOUT;
+use net::request_size::RequestSize;
 use net::tasks::lock;
 
 /// The maximum number of rows in one statement. Parsing and planning a statement takes the server as long as writing twenty rows.
@@ -90,7 +90,7 @@ impl Effort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request_size::STEADY;
+    use net::request_size::STEADY;
 
     const SLOW: Duration = ANSWER_TIMEOUT;
 

@@ -1,4 +1,5 @@
-//! `cursors.json`: a readable file with the cursors of every channel and the numbers of the channel's stored events.
+//! `cursors.json`: a readable file with the cursors of every channel, the positions that its sinks have confirmed, and the
+//! numbers of its stored events.
 //! The file is replaced completely after every commit. It records the expected contents of the database independently
 //! of the database.
 //!

@@ -5,6 +5,8 @@
 //! If pending events may be missing, it restarts below the lowest pending offset. Therefore no pending event is lost,
 //! but some events are delivered again. The numbers of lost quarantined events and dead letters are recorded until an
 //! operator acknowledges them.
+//!
+//! An entry that cannot be read is kept, because another version may have written it. Its channel does not run.
 
 use std::fs;
 use std::io;
@@ -113,42 +115,43 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
 }
 
 /// Returns two summaries for each channel: one computed from its entries, and the one stored in the database. Removes
-/// unusable entries: values that cannot be read, and quarantined events and dead letters whose body is missing. Also
-/// returns the channels that have an unreadable key: nothing of them is removed, because a newer version may have written
-/// the key.
+/// quarantined events and dead letters whose body is missing. Also returns the channels that have an unreadable key or
+/// value: nothing of them is removed, because another version may have written the entry.
 fn found_in(database: &Database) -> Result<FoundChannels, StateError> {
     let (mut found, mut noted, mut unreadable) = (Mirror::default(), Vec::new(), Vec::new());
     for channel in database.channels()? {
-        let entries = match database.entries(channel) {
+        let read = database.entries(channel).and_then(|entries| Ok((summary_of(entries.clone())?, entries)));
+        let (mut summary, entries) = match read {
             Err(error @ StateError::UnreadableEntry { .. }) => {
                 tracing::error!(%channel, error = %Chain(&error), "the state of a channel cannot be read: the channel does not run");
                 unreadable.push(channel);
                 continue;
             }
-            entries => entries?,
+            read => read?,
         };
         if let Some(Value::Bytes(summary)) = entries.get(&Key::Summary) {
             noted.extend(decode(summary).ok().map(|summary| (channel, summary)));
         }
-        let is_useful = |(key, value): &(Key, Value)| {
-            let has_body = match key {
-                Key::Quarantined(offset) => entries.contains_key(&Key::Body(*offset)),
-                Key::DeadLetter(offset, sink) => entries.contains_key(&Key::DeadBody(*offset, sink.clone())),
-                _ => true,
-            };
-            has_body && Ledger::load([(key.clone(), value.clone())].into(), usize::MAX).is_ok()
+        let has_body = |key: &Key| match key {
+            Key::Quarantined(event) => entries.contains_key(&Key::Body(*event)),
+            Key::DeadLetter(event, sink) => entries.contains_key(&Key::DeadBody(*event, sink.clone())),
+            _ => true,
         };
-        let (useful, useless): (Entries, Entries) = entries.clone().into_iter().partition(is_useful);
-        let summary = Ledger::load(useful, usize::MAX)?.0.summary();
-        if !useless.is_empty() {
-            let kinds = useless.keys().map(Key::kind).collect::<Vec<_>>().join(", ");
-            tracing::warn!(%channel, kinds, "entries of the state cannot be used, and are removed");
-            let changes = useless.into_keys().map(|key| (key, None)).collect();
+        let (kept, without_body): (Entries, Entries) = entries.clone().into_iter().partition(|(key, _)| has_body(key));
+        if !without_body.is_empty() {
+            let events = without_body.len();
+            tracing::warn!(%channel, events, "quarantined events or dead letters have lost their bodies, and are removed");
+            summary = summary_of(kept)?;
+            let changes = without_body.into_keys().map(|key| (key, None)).collect();
             database.apply(&[(Lease::for_ever(channel), Effects { changes, summary: summary.clone() })])?;
         }
         found.channels.insert(channel, summary);
     }
     Ok((found, noted, unreadable))
+}
+
+fn summary_of(entries: Entries) -> Result<Summary, StateError> {
+    Ok(Ledger::load(entries, usize::MAX)?.0.summary())
 }
 
 /// Whether entries of a channel are missing in the database. If the database has a later version than the mirror, nothing
@@ -165,7 +168,9 @@ fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
         || found.dead_letters < mirrored.dead_letters
         || found.paused != mirrored.paused;
     let has_lost_replay = mirrored.replays.keys().any(|id| !found.replays.contains_key(id));
-    cursors || counted && (found.version < mirrored.version || fewer || has_lost_replay)
+    // A mirror of an earlier version has no confirmed positions.
+    let unconfirmed = mirrored.confirmed.iter().any(|(sink, confirmed)| found.confirmed.get(sink) != Some(confirmed));
+    cursors || counted && (found.version < mirrored.version || fewer || has_lost_replay || unconfirmed)
 }
 
 /// Records the losses, keeps the copy of the damaged database for an operator, and sets the cursors so that no event is
@@ -210,8 +215,8 @@ fn restore(
     Ok((database, found))
 }
 
-/// Sets a channel's cursors to the values in the mirror. If pending events may be missing, each cursor is limited
-/// to the offset before the lowest pending event.
+/// Sets a channel's cursors, and the positions that the sinks have confirmed, to the values in the mirror. If pending events
+/// may be missing, each cursor is limited to the offset before the lowest pending event.
 fn put_back(known: Summary, has: Summary) -> Effects {
     // An older database may contain the same number of pending events as the newest one, but different events.
     let may_miss_late = has.late < known.late || has.version < known.version;
@@ -224,7 +229,12 @@ fn put_back(known: Summary, has: Summary) -> Effects {
         let to = lowest_owed.map_or(cursor, |lowest| lowest.min(cursor));
         if to < cursor {
             // As if an operator had moved the cursor: the sink compares everything above the cursor.
+            summary.confirmed.remove(&sink);
             confirmed.push((Key::Confirmed(sink.clone()), None));
+        } else if let Some(position) = known.confirmed.get(&sink) {
+            // The sink may have lost data together with the database. The lane then delivers it again.
+            summary.confirmed.insert(sink.clone(), *position);
+            confirmed.push((Key::Confirmed(sink.clone()), Some(encode(position))));
         }
         summary.cursors.insert(sink, to);
     }

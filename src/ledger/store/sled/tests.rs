@@ -10,6 +10,8 @@ use crate::rules::tests::{advance, at, give_up, offset, quarantine};
 use crate::{Change, Commit, CommitError, LeasedLedger, Ledgers, OtherKey, Pause, Pending, Replay, Summary, Value};
 use proof::event::EventKey;
 
+mod entries;
+
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
 const OTHER: ChannelId = ChannelId(Uuid::from_u128(8));
 
@@ -294,32 +296,6 @@ async fn entries_of_an_unknown_kind_survive_commits_and_restarts() {
     let entries = ledgers.store.entries(CHANNEL).await.unwrap();
     assert_eq!(entries.get(&other), Some(&Value::Bytes(Bytes::from_static(b"value"))));
     assert_eq!(ledgers.store.body(CHANNEL, other).await.unwrap().unwrap(), &b"value"[..]);
-}
-
-#[tokio::test]
-async fn an_unreadable_key_stops_only_its_channel() {
-    let fixture = Fixture::new();
-    fixture.commit([advance("a", 1)]).await;
-    let key = [CHANNEL.0.as_bytes(), &b"of another version"[..]].concat();
-    let change = |change: &dyn Fn(&::sled::Tree)| loop {
-        if let Ok(database) = ::sled::open(fixture.path("sled")) {
-            change(&database.open_tree("late").unwrap());
-            database.flush().unwrap();
-            return;
-        }
-    };
-    change(&|tree| drop(tree.insert(&key, b"{}").unwrap()));
-    for _ in 0..2 {
-        let ledgers = fixture.open().await;
-        let refused = ledgers.claim(CHANNEL, 0).await.unwrap_err();
-        assert!(matches!(&refused, StateError::UnreadableEntry { kind, .. } if kind == "late"), "{refused:?}");
-        claim(&ledgers, OTHER).await;
-        assert_eq!(ledgers.store.lost(), None);
-        ledgers.close().await;
-    }
-    change(&|tree| drop(tree.remove(&key).unwrap()));
-    let ledgers = fixture.open().await;
-    assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(1)));
 }
 
 #[tokio::test]

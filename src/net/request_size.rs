@@ -1,15 +1,15 @@
-//! How many events one request to a target may have.
+//! How many events one request to a target may have. For a write of the state, each commit counts as one event.
 //!
 //! A slow target, or a slow connection to it, can make a full request take longer than its time limit. The same request would then
 //! fail again and again. After a failure, the next request therefore has fewer events.
 
 /// After this many requests of the current size in a row, the next one may be larger. Growing sooner would cause a failure, and the
 /// wait after it, again and again.
-pub(crate) const STEADY: u32 = 16;
+pub const STEADY: u32 = 16;
 
 /// The limit of the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestSize {
+pub struct RequestSize {
     events: usize,
     most: usize,
     /// How many requests of the current size succeeded in a row.
@@ -18,22 +18,22 @@ pub(crate) struct RequestSize {
 
 impl RequestSize {
     /// Begins with the largest size.
-    pub(crate) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { events: most, most, steady: 0 }
     }
 
     /// The most events of the next request.
-    pub(crate) fn events(&self) -> usize {
+    pub fn events(&self) -> usize {
         self.events
     }
 
     /// Limits the next request to this many events, because a larger one failed.
-    pub(crate) fn shrink_to(&mut self, events: usize) {
+    pub fn shrink_to(&mut self, events: usize) {
         (self.events, self.steady) = (events.max(1), 0);
     }
 
     /// Records that a request of this many events succeeded.
-    pub(crate) fn succeeded(&mut self, events: usize) {
+    pub fn succeeded(&mut self, events: usize) {
         if events < self.events {
             return;
         }
