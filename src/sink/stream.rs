@@ -14,8 +14,21 @@
 //! If a cursor was moved back, the position still counts a higher offset as delivered. The lane detects this, searches the
 //! whole stream for the lane's events, and delivers only the events that it does not find.
 //!
-//! Late deliveries do not move the position. If a stream has lost its last position, it has also lost the late deliveries
-//! after that position, and they are delivered again. If it has lost only late deliveries, this is not detected.
+//! A late delivery writes the position again: the cursor in it is unchanged, and the late event is the last delivery. If a
+//! restored stream has a lower cursor, it has lost the late deliveries after higher cursors. If its cursor is the one at which
+//! events were delivered late, the position names the last of them that the stream certainly has. The lane searches the stream
+//! for the others. All lost events are delivered late again.
+//!
+//! A position names the events of a recorded delivery until the next delivery. If an operator replays such an event, it is
+//! therefore published, unless the lane's last append was a delivery of the event and its outcome was unknown.
+//!
+//! # Limits
+//!
+//! If the daemon crashes after it has appended a replayed event and before it has recorded this, it publishes the event once
+//! more.
+//!
+//! If an operator has replayed an event of the delivery that moved the cursor, the position names this event before and after
+//! the replay. If the stream is restored to the time before the replay, earlier late deliveries at this cursor count as present.
 //!
 //! # One protocol, two kinds of servers
 //!
@@ -92,16 +105,29 @@ pub(super) struct Unrecorded {
     /// All events above this offset are unrecorded.
     above: Option<Offset>,
     pending: BTreeSet<EventKey>,
+    /// The pending events that an operator replays.
+    replayed: BTreeSet<EventKey>,
 }
 
 impl Unrecorded {
     /// If the stream's position is lower than the recorded cursor, the lane continues at the stream's position.
     pub(super) fn new(recorded: &Recorded, position: Option<Offset>) -> Self {
-        Self { above: recorded.through.min(position), pending: recorded.pending.clone() }
+        let Recorded { through, pending, replayed, .. } = recorded;
+        Self { above: position.min(*through), pending: pending.clone(), replayed: replayed.clone() }
+    }
+
+    /// A filter for a search that finds only these events.
+    fn only(events: &BTreeSet<EventKey>) -> Self {
+        Self { above: Offset::new(i64::MAX), pending: events.clone(), replayed: BTreeSet::new() }
     }
 
     pub(super) fn contains(&self, key: &EventKey) -> bool {
         Some(key.offset) > self.above || self.pending.contains(key)
+    }
+
+    /// Whether the event is in the stream from a recorded delivery, and must be delivered again because an operator replays it.
+    fn is_replayed(&self, key: &EventKey) -> bool {
+        Some(key.offset) <= self.above && self.replayed.contains(key)
     }
 
     /// Whether the lane has delivered events above the offset at which it continues. An operator has then moved the recorded

@@ -71,11 +71,13 @@ impl Log for LaneLog {
     }
 
     /// The claim has ended every earlier transaction of the lane. Therefore the topic can contain events that the position
-    /// does not cover only if a position was deleted.
+    /// does not cover only if a position was deleted or restored. The position then says so.
     async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError> {
+        if !everywhere {
+            return Ok(UnrecordedEvents::default());
+        }
         let unrecorded = unrecorded.clone();
-        let search = self.on(move |writer| writer.search(everywhere, unrecorded)).await?;
-        let Some(mut search) = search else { return Ok(UnrecordedEvents::default()) };
+        let mut search = self.on(move |writer| writer.search(unrecorded)).await?;
         info!(channel = %self.identity.channel.name, sink = %self.identity.sink, topic = self.shared.topic(),
             "searching the lane's events in the topic");
         let earlier = loop {
@@ -85,7 +87,6 @@ impl Log for LaneLog {
                 ControlFlow::Break(found) => break found,
             }
         };
-        self.on(Writer::has_searched).await;
         Ok(UnrecordedEvents { earlier, ..UnrecordedEvents::default() })
     }
 

@@ -73,6 +73,10 @@ impl LaneRecords {
         later.find(|claim| claim.instance != ours.instance)
     }
 
+    pub(super) fn has_claim_of_other(&self, instance: Uuid) -> bool {
+        self.claims.iter().any(|claim| claim.instance != instance)
+    }
+
     fn has_claim(&self, id: Uuid) -> bool {
         self.claims.iter().any(|claim| claim.id == id)
     }
@@ -205,6 +209,10 @@ mod tests {
         assert_eq!(known.overtaker(&claim(20)), None);
         assert_eq!(known.overtaker(&claim(12)), None);
         assert!(known.has_claim(Uuid::from_u128(13)) && !known.has_claim(Uuid::from_u128(12)));
+        assert!(known.has_claim_of_other(Uuid::from_u128(0)));
+        let mut known = LaneRecords::default();
+        known.add(claim(2));
+        assert!(!known.has_claim_of_other(Uuid::from_u128(0)) && known.has_claim_of_other(Uuid::from_u128(1)));
     }
 
     #[test]

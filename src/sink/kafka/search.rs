@@ -1,5 +1,5 @@
 //! Finds the events of a lane in the topic of events, by reading the whole topic. This is necessary only if a cursor was moved
-//! back, or a position was deleted.
+//! back, or if a position was deleted or replaced by an older one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -7,6 +7,7 @@
 //!   The next claim ends that transaction, committed or aborted.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -96,8 +97,8 @@ pub(super) struct Writer {
     /// Why the topic of events has lost records of this lane. A delivery that detects the loss sets this field. The lane
     /// then has no position until an operator has set the cursor.
     lost: Option<String>,
-    /// Whether the position was missing when the lane was resumed, and the topic was not searched since. The topic can still
-    /// contain events of the lane.
+    /// Whether the lane has lost its position, and has not written another one since. The topic can still contain events of the
+    /// lane.
     was_missing: bool,
     /// The maximum number of bytes in one transaction.
     bytes: usize,
@@ -159,7 +160,7 @@ impl Writer {
         let taken = self.try_to_take_over(recorded);
         match &taken {
             Ok(stream::ClaimedPosition::Missing(_)) => (self.claim, self.was_missing) = (None, true),
-            Ok(stream::ClaimedPosition::At(_)) => self.lost = None,
+            Ok(stream::ClaimedPosition::At(_)) => (self.lost, self.was_missing) = (None, false),
             Err(SinkError::Overtaken(_)) => self.ours = None,
             Err(error) if error.fault() == Fault::Operator => self.shared.brokers.forget(),
             Err(_) => {}
@@ -177,20 +178,23 @@ impl Writer {
         let known = self.take(recorded.epoch, topic)?;
         let (lane, ends) = known.map(|known| (known.lane, known.ends)).unzip();
         self.ends = ends.unwrap_or_default();
-        let Some(mut position) = stream::Position::adopted(lane.clone(), recorded) else {
+        let Some(mut position) = stream::Position::adopted(lane.clone(), recorded, self.was_missing) else {
             return Ok(stream::ClaimedPosition::Missing(self.missing()));
         };
+        let mut is_changed = lane.as_ref() != Some(&position);
         if is_confirmed {
             let lost = if self.lost.is_some() { self.lost.clone() } else { self.cut(&position, partitions)? };
             if let Some(why) = lost {
                 return Ok(stream::ClaimedPosition::Missing(why));
             }
-        } else if lane.as_ref() != Some(&position) || !self.ends.is_empty() {
+        } else {
             // The topic may have been created again, and these offsets do not apply to the new topic.
-            self.ends = Vec::new();
+            is_changed |= !mem::take(&mut self.ends).is_empty();
+        }
+        if is_changed {
             position.epoch = recorded.epoch;
             if let Some(claim) = &self.claim {
-                let written = Position { lane: position.clone(), ends: Vec::new() };
+                let written = Position { lane: position.clone(), ends: self.ends.clone() };
                 let record = Outgoing::position(self.id.clone(), &written);
                 claim.producer.transact(brokers, &[], &record, |_| Ok(())).map_err(|broken| broken.error)?;
             }
@@ -218,6 +222,8 @@ impl Writer {
         self.ours = Some(claim);
         self.claim = Some(FencedProducer { producer, topic });
         self.used = Instant::now();
+        // An earlier instance had claimed the lane, so it probably had a position, which was deleted.
+        self.was_missing |= known.position.is_none() && known.has_claim_of_other(self.shared.instance);
         self.readable(known.position)
     }
 
@@ -273,14 +279,10 @@ impl Writer {
         Ok(is_empty.then(|| format!("the topic {topic} has never had a record, although this lane had produced some")))
     }
 
-    /// Begins a search for events of the lane, if the position was missing, or if `everywhere` is true.
-    pub(super) fn search(&self, everywhere: bool, unrecorded: Unrecorded) -> Result<Option<Search>, SinkError> {
-        let Some(claim) = self.claim.as_ref().filter(|_| everywhere || self.was_missing) else { return Ok(None) };
-        Search::begin(&self.shared.brokers, claim.topic.partitions, self.identity.clone(), unrecorded).map(Some)
-    }
-
-    pub(super) fn has_searched(&mut self) {
-        self.was_missing = false;
+    /// Begins a search for events of the lane.
+    pub(super) fn search(&self, unrecorded: Unrecorded) -> Result<Search, SinkError> {
+        let claim = self.claim.as_ref().ok_or_else(|| self.shared.displaced(&self.identity))?;
+        Search::begin(&self.shared.brokers, claim.topic.partitions, self.identity.clone(), unrecorded)
     }
 
     /// Checks that the brokers can be reached. If the producer was closed because it was idle, claims the lane again. The

@@ -251,15 +251,17 @@ impl Log for LaneLog {
             }
             self.since = known.as_ref().and_then(|known| known.since).unwrap_or(sequence);
             let lane = match (known.map(|known| known.lane), recorded.confirmed) {
-                (None, Some(confirmed)) if facts.has_dropped => {
+                // Unless the limits have deleted the position, the stream was restored from a backup.
+                (None, Some(confirmed)) if facts.has_dropped(self.sequence) => {
                     info!(channel = %self.identity.channel.name, sink = %self.identity.sink,
                         "the limits of the stream have deleted the lane's position: the recorded position is written again");
-                    Some(stream::Position::first(&self.identity, confirmed.position))
+                    Some(stream::Position::rewritten(&self.identity, confirmed))
                 }
-                (known, _) => stream::Position::adopted(known, recorded),
+                (known, _) => stream::Position::adopted(known, recorded, false),
             };
             let Some(mut lane) = lane else { return Ok(ClaimedPosition::Missing(self.missing())) };
-            lane.epoch = recorded.epoch;
+            // `since` says where to search, also after a lost position.
+            (lane.epoch, lane.is_unsearched) = (recorded.epoch, false);
             let claim = Position {
                 lane: lane.clone(),
                 instance: self.server.instance,

@@ -80,7 +80,6 @@ struct Transform {
 
 /// The facts about the stream that a lane needs.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a separate fact")]
 pub(super) struct Facts {
     /// The subject filters of the stream.
     pub(super) subjects: Vec<String>,
@@ -92,16 +91,22 @@ pub(super) struct Facts {
     pub(super) max_size: Option<usize>,
     /// The size of the largest message that the server accepts, with its headers, in bytes.
     pub(super) max_payload: usize,
-    /// Whether the limits of the stream delete the oldest messages, and have deleted some. The limit for each subject does
-    /// not count, because it keeps the last message of the subject.
-    pub(super) has_dropped: bool,
-    /// Whether the limits of the stream delete the oldest messages.
+    /// Whether the limits of the stream delete the oldest messages. The limit for each subject does not count, because it keeps
+    /// the last message of the subject.
     drops: bool,
+    /// The sequence number of the first message.
+    first_seq: u64,
     /// Why the stream acknowledges messages before they are on a disk.
     early_ack: Option<&'static str>,
 }
 
 impl Facts {
+    /// Whether the limits of the stream have deleted messages, and may have deleted the message with this sequence number.
+    pub(super) fn has_dropped(&self, sequence: u64) -> bool {
+        // A stream that was just created, or created again, starts with message 1, and so has not deleted any message.
+        self.drops && self.first_seq > sequence.max(1)
+    }
+
     pub(super) fn takes(&self, subject: &str) -> bool {
         self.subjects.iter().any(|filter| covers(filter, subject))
     }
@@ -177,8 +182,6 @@ pub(super) fn wanted(settings: &NatsSettings, version: &str) -> Value {
 pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> Result<Facts, String> {
     let Stream { config, state } = stream;
     let drops = config.max_age > 0 || (config.discard == "old" && (config.max_msgs > 0 || config.max_bytes > 0));
-    // A stream that was just created, or created again, starts with message 1, and so has not deleted any message.
-    let has_dropped = drops && state.first_seq > 1;
     let early_ack = early_ack(&config);
     let unfit = unfit_for_positions(&config, settings);
     let StreamConfig {
@@ -216,7 +219,7 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
     let max_size = usize::try_from(max_msg_size).ok().filter(|size| *size > 0);
     let batches = allow_atomic && is_since(version, BATCHES_SINCE);
     let (rollups, max_payload) = (allow_rollup_hdrs, usize::MAX);
-    Ok(Facts { subjects, batches, rollups, max_size, max_payload, has_dropped, drops, early_ack })
+    Ok(Facts { subjects, batches, rollups, max_size, max_payload, drops, first_seq: state.first_seq, early_ack })
 }
 
 /// Why a stream that accepts messages now fails later: after the next restart, or once it has a certain number of positions.

@@ -24,10 +24,10 @@ use uuid::Uuid;
 use super::log::{Appended, ClaimedPosition, Log, UnrecordedEvents};
 use super::{Position, Unrecorded};
 use crate::narrowing::{OTHERS, OtherContent};
-use crate::request_size::RequestSize;
 use crate::{
     Delivery, Fault, LaneRef, LateDelivery, Position as LanePosition, Recorded, Resumed, SinkError, Undelivered,
 };
+use net::request_size::RequestSize;
 use net::tasks::lock;
 use proof::event::{ChannelId, EventKey};
 use record::Message;
@@ -64,6 +64,8 @@ pub(crate) struct Lane<L> {
     /// Events that are in the stream, but that the state does not record as delivered. They are skipped when they are
     /// offered.
     held: BTreeSet<EventKey>,
+    /// The delivery that was appended last, while its outcome is unknown.
+    unanswered: Option<Uuid>,
     /// The most events of the next append.
     append_size: RequestSize,
 }
@@ -81,8 +83,8 @@ struct Chunk<E> {
 
 impl<L: Log> Lane<L> {
     fn new(identity: LaneRef, log: L) -> Self {
-        let (position, held) = (Position::default(), BTreeSet::new());
-        Self { identity, log, is_claimed: false, position, held, append_size: RequestSize::new(usize::MAX) }
+        let (position, held, append_size) = (Position::default(), BTreeSet::new(), RequestSize::new(usize::MAX));
+        Self { identity, log, is_claimed: false, position, held, unanswered: None, append_size }
     }
 
     /// Claims the lane, and compares its position in the stream with the recorded cursor.
@@ -95,15 +97,25 @@ impl<L: Log> Lane<L> {
             ClaimedPosition::At(position) => position,
         };
         let place = LanePosition::At(position.through);
-        // A stream cannot be asked for the late deliveries after the position itself. They count as present.
         let is_lost = |delivery: &&LateDelivery| delivery.after > position.through;
-        let lost = recorded.late.iter().filter(is_lost).map(|delivery| delivery.event).collect();
+        let mut lost: BTreeSet<_> = recorded.late.iter().filter(is_lost).map(|delivery| delivery.event).collect();
+        let in_doubt = position.late_in_doubt(recorded);
         let unrecorded = Unrecorded::new(recorded, position.through);
+        let (replayed, others) =
+            position.events().into_iter().partition::<BTreeSet<_>, _>(|key| unrecorded.is_replayed(key));
+        // Unless the position answers the last append, it names events of a recorded delivery.
+        let is_recorded = self.unanswered != Some(position.delivery);
+        let position = if is_recorded && !replayed.is_empty() { position.keeping(&others) } else { position };
         let doubted = unrecorded.doubted(&position, recorded);
         // The position no longer names events of earlier deliveries. Only a search of the whole stream finds these events.
         let is_moved_back = unrecorded.is_moved_back(&position);
-        let UnrecordedEvents { mut last, earlier } =
-            self.log.search(is_moved_back || !doubted.is_empty(), &unrecorded).await?;
+        let everywhere = is_moved_back || position.is_unsearched || !doubted.is_empty();
+        let UnrecordedEvents { mut last, mut earlier } = self.log.search(everywhere, &unrecorded).await?;
+        earlier.retain(|key| !unrecorded.is_replayed(key));
+        if !in_doubt.is_empty() {
+            let UnrecordedEvents { last, earlier } = self.log.search(true, &Unrecorded::only(&in_doubt)).await?;
+            lost.extend(&in_doubt - &(&last | &earlier));
+        }
         let found = &last | &earlier;
         last.extend(earlier.iter().filter(|key| doubted.contains(&key.offset)));
         let (position, there) = unrecorded.compare(&position, &doubted, &last, &found);
@@ -114,6 +126,7 @@ impl<L: Log> Lane<L> {
             info!(%channel, %sink, events, "{}", L::HOLDS);
         }
         (self.position, self.held, self.is_claimed) = (position, unrecorded.offered(&there), true);
+        self.unanswered = None;
         Ok(Resumed { position: place, held: there.into_iter().collect(), lost })
     }
 
@@ -171,6 +184,8 @@ impl<L: Log> Lane<L> {
             all.extend(keys.iter().map(|(_, key)| *key));
             let mut position = base.clone().with(&all);
             (position.epoch, position.delivery, position.through) = (delivery.epoch, Uuid::new_v4(), through);
+            position.is_unsearched = false;
+            self.unanswered = Some(position.delivery);
             let appended = self.log.append(events, &position).await;
             match &appended {
                 Err(SinkError::Unavailable { fault: Fault::Target, .. }) if !keys.is_empty() => {
@@ -181,7 +196,7 @@ impl<L: Log> Lane<L> {
             }
             let there = match appended? {
                 Appended::All => {
-                    (named, self.position, *settled) = (all, position, end);
+                    (named, self.position, self.unanswered, *settled) = (all, position, None, end);
                     continue;
                 }
                 Appended::Held(there) => there,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
-use crate::{LaneRef, Recorded};
+use crate::{Confirmed, LaneRef, Recorded};
 use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 /// The format that this version writes. Format 0 had neither `through` nor `ids`.
@@ -33,6 +33,10 @@ pub(crate) struct Position {
     pub(crate) through: Option<Offset>,
     /// The highest offset of a delivered event that `offsets` does not name.
     pub(crate) prior: Option<Offset>,
+    /// Whether the stream may contain any events of the lane above `through`. Written when a lane has lost its position, and
+    /// removed by the next delivery, which follows a search. Thus a crash before the end of the search does not prevent it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_unsearched: bool,
     /// The offsets of the last delivery as ranges that include both ends, in ascending order. An offset occurs twice if two
     /// events have it.
     offsets: Vec<(Offset, Offset)>,
@@ -62,13 +66,26 @@ impl Position {
 
     /// The position with which a lane continues after a claim. If the recorded state has a confirmed position, the lane
     /// continues with the position in the stream, `known`. `known` is `None` if the stream has no position. If no position
-    /// is confirmed, the recorded cursor replaces the cursor in the stream's position.
-    pub(crate) fn adopted(known: Option<Self>, recorded: &Recorded) -> Option<Self> {
-        if recorded.confirmed.is_some() {
-            return known;
+    /// is confirmed, the recorded cursor replaces the cursor in the stream's position. If the lane had a position before that was
+    /// missing later, `was_missing` is true.
+    pub(crate) fn adopted(known: Option<Self>, recorded: &Recorded, was_missing: bool) -> Option<Self> {
+        let first = || Self::first(&recorded.lane, None);
+        let mut position = if recorded.confirmed.is_some() { known? } else { known.unwrap_or_else(first) };
+        position.is_unsearched |= was_missing;
+        if let Some(Confirmed { position: confirmed, last }) = recorded.confirmed {
+            // The position was restored. Its events were not, if they are in another log.
+            position.is_unsearched |= position.through < confirmed.max(last.map(|last| last.offset));
+        } else {
+            position.through = recorded.through;
         }
-        let position = known.unwrap_or_else(|| Self::first(&recorded.lane, None));
-        Some(Self { through: recorded.through, ..position })
+        Some(position)
+    }
+
+    /// The position of a lane, from its recorded state, after the limits of the stream have deleted the position there.
+    #[cfg(feature = "nats")]
+    pub(crate) fn rewritten(lane: &LaneRef, confirmed: Confirmed) -> Self {
+        let last = confirmed.last.map(|last| last.offset);
+        Self { prior: last, ..Self::first(lane, confirmed.position.max(last)) }
     }
 
     /// Reads a position. A position of format 0 has no `through`: its highest offset becomes `through`.
@@ -83,6 +100,23 @@ impl Position {
     pub(crate) fn events(&self) -> BTreeSet<EventKey> {
         let keys = self.offsets().into_iter().zip(&self.ids).map(|(offset, &id)| EventKey { offset, id });
         if self.has_ids() { keys.collect() } else { BTreeSet::new() }
+    }
+
+    /// The late deliveries that the stream may have lost if it was restored to this position. They were delivered at this
+    /// cursor, after the last delivery that the position names. Pending events are left out, because they are delivered again
+    /// anyway.
+    pub(super) fn late_in_doubt(&self, recorded: &Recorded) -> BTreeSet<EventKey> {
+        // The position and its events are older than the cursor that an operator has set.
+        let is_set = recorded.confirmed.is_none_or(|confirmed| confirmed.last.is_none());
+        // The limits of the stream may have deleted the events together with the position that named them.
+        let is_rewritten = self.delivery.is_nil() && self.prior.is_some();
+        if is_set || is_rewritten {
+            return BTreeSet::new();
+        }
+        let named = self.events();
+        let at_cursor = recorded.late.iter().rev().filter(|delivery| delivery.after == self.through);
+        let after_named = at_cursor.map(|delivery| delivery.event).take_while(|key| !named.contains(key));
+        after_named.filter(|key| !recorded.pending.contains(key)).collect()
     }
 
     /// Whether the position has an id, or its absence, for each event of the last delivery.

@@ -99,3 +99,21 @@ fn a_stream_that_acknowledges_before_its_disk_is_named() {
         assert!(early_ack.unwrap_or_default().contains(expected.unwrap_or_default()));
     }
 }
+
+#[test]
+fn the_limits_delete_only_messages_before_the_first() {
+    let limited = |first_seq: u64| {
+        let mut config = wanted(&settings(), "2.12.0");
+        config["max_age"] = json!(1_000_000_000);
+        let stream = serde_json::from_value(json!({"config": config, "state": {"first_seq": first_seq}})).unwrap();
+        facts(stream, &settings(), "2.12.0").unwrap()
+    };
+    // The sequence number 0 stands for a position that this process has not written.
+    for (first_seq, sequence, expected) in
+        [(1, 0, false), (5, 0, true), (5, 4, true), (5, 5, false), (5, 1_000, false), (0, 0, false)]
+    {
+        assert_eq!(limited(first_seq).has_dropped(sequence), expected, "{first_seq} {sequence}");
+    }
+    let unlimited = with("name", json!("bus"));
+    assert!(!facts(unlimited, &settings(), "2.12.0").unwrap().has_dropped(0));
+}

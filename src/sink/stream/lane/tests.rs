@@ -19,6 +19,8 @@ use proof::event::Offset;
 struct Stream {
     events: Vec<EventKey>,
     position: Option<Position>,
+    /// Whether a lane has claimed the stream, as in the claims that Kafka keeps.
+    was_claimed: bool,
     refused: Option<Offset>,
     /// Whether every event is refused.
     is_closed: bool,
@@ -48,7 +50,9 @@ impl Log for LogInMemory {
 
     async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError> {
         let mut stream = lock(&self.0);
-        stream.position = Position::adopted(stream.position.clone(), recorded);
+        let was_missing = stream.position.is_none() && stream.was_claimed;
+        stream.position = Position::adopted(stream.position.clone(), recorded, was_missing);
+        stream.was_claimed = true;
         Ok(stream
             .position
             .clone()
@@ -126,15 +130,12 @@ impl LogInMemory {
 
 /// Resumes with this cursor. If `confirmed` is `None`, an operator has set the cursor.
 async fn resume(lane: &mut Lane<LogInMemory>, through: Option<Offset>, confirmed: Option<Confirmed>) -> Resumed {
-    let recorded = Recorded {
-        lane: lane.identity.clone(),
-        epoch: 1,
-        through,
-        pending: BTreeSet::new(),
-        confirmed,
-        late: Vec::new(),
-    };
-    lane.resume(&recorded).await.unwrap()
+    lane.resume(&recorded(lane, through, confirmed)).await.unwrap()
+}
+
+fn recorded(lane: &Lane<LogInMemory>, through: Option<Offset>, confirmed: Option<Confirmed>) -> Recorded {
+    let (pending, replayed) = (BTreeSet::new(), BTreeSet::new());
+    Recorded { lane: lane.identity.clone(), epoch: 1, through, pending, replayed, confirmed, late: Vec::new() }
 }
 
 async fn begun(log: &LogInMemory) -> Lane<LogInMemory> {
@@ -207,6 +208,82 @@ async fn events_above_a_moved_position_are_found() {
     assert_eq!(log.offsets(), [1, 2, 3, 4, 5, 6, 7]);
 }
 
+/// The topic of positions was restored to an earlier state, and the topic of events was not.
+#[tokio::test]
+async fn events_above_a_restored_position_are_found() {
+    let log = LogInMemory::default();
+    lock(&log.0).is_searched_whole = true;
+    let mut lane = begun(&log).await;
+    deliver(&mut lane, 0, 1..=3).await.unwrap();
+    let restored = lock(&log.0).position.clone();
+    deliver(&mut lane, 3, 4..=6).await.unwrap();
+    lock(&log.0).position = restored;
+
+    let confirmed = |number| Some(Confirmed { position: Some(offset(number)), last: None });
+    let resumed = resume(&mut lane, Some(offset(6)), confirmed(6)).await;
+    assert_eq!((resumed.position, resumed.held.len()), (LanePosition::At(Some(offset(3))), 3));
+    // The daemon moves its cursor back, and crashes.
+    let mut lane = Lane::new(lane.identity, log.clone());
+    assert_eq!(resume(&mut lane, Some(offset(3)), confirmed(3)).await.held.len(), 3);
+    deliver(&mut lane, 3, 4..=7).await.unwrap();
+    assert_eq!(log.offsets(), [1, 2, 3, 4, 5, 6, 7]);
+    assert!(resume(&mut lane, Some(offset(7)), confirmed(7)).await.held.is_empty());
+    assert!(lock(&log.0).position.as_ref().is_some_and(|position| !position.is_unsearched));
+}
+
+#[tokio::test]
+async fn a_crash_does_not_prevent_the_search_after_a_missing_position() {
+    for is_claimed_before in [false, true] {
+        let log = LogInMemory::default();
+        lock(&log.0).is_searched_whole = true;
+        let mut lane = begun(&log).await;
+        deliver(&mut lane, 0, 1..=3).await.unwrap();
+        deliver(&mut lane, 3, 4..=6).await.unwrap();
+        lock(&log.0).position = None;
+        let missing = resume(&mut lane, Some(offset(6)), Some(Confirmed::default())).await;
+        assert_eq!(missing.position, LanePosition::Missing("it is missing".to_owned()));
+
+        // An operator sets the cursor to the start. The daemon crashes, in the second case before the search has ended.
+        if is_claimed_before {
+            lane.log.claim(&recorded(&lane, None, None)).await.unwrap();
+        }
+        let mut lane = Lane::new(lane.identity, log.clone());
+        assert_eq!(resume(&mut lane, None, None).await.held.len(), 6);
+        deliver(&mut lane, 0, 1..=7).await.unwrap();
+        assert_eq!(log.offsets(), [1, 2, 3, 4, 5, 6, 7]);
+    }
+}
+
+#[tokio::test]
+async fn a_replayed_event_is_published_although_the_stream_has_it() {
+    for is_searched in [false, true] {
+        let log = LogInMemory::default();
+        lock(&log.0).is_searched_whole = true;
+        let mut lane = begun(&log).await;
+        deliver(&mut lane, 0, 1..=3).await.unwrap();
+        let [key] = <[_; 1]>::try_from(records(&channel(1), [2])).unwrap().map(|message| message.event_key());
+        let confirmed = Some(Confirmed { position: Some(offset(3)), last: None });
+        let (pending, none) = (BTreeSet::from([key]), BTreeSet::new());
+        let late = Recorded { pending: pending.clone(), ..recorded(&lane, Some(offset(3)), confirmed) };
+        assert_eq!(lane.resume(&late).await.unwrap().held, [key], "only a replay is published again");
+        let replay = Recorded { replayed: pending, ..late };
+        lock(&log.0).position.as_mut().unwrap().is_unsearched = is_searched;
+        assert_eq!(lane.resume(&replay).await.unwrap().held, []);
+
+        lock(&log.0).is_silent = true;
+        assert!(deliver(&mut lane, 3, 2..=2).now_or_never().is_none(), "the append is not answered");
+        assert_eq!(log.offsets(), [1, 2, 3, 2]);
+        assert_eq!(lane.resume(&replay).await.unwrap().held, [key], "the unanswered append has delivered it");
+        let settled = Recorded { pending: none.clone(), replayed: none, ..replay.clone() };
+        assert_eq!(lane.resume(&settled).await.unwrap().held, []);
+
+        // An operator replays the event once more. The position still names it.
+        assert_eq!(lane.resume(&replay).await.unwrap().held, []);
+        deliver(&mut lane, 3, 2..=2).await.unwrap();
+        assert_eq!(log.offsets(), [1, 2, 3, 2, 2]);
+    }
+}
+
 #[tokio::test]
 async fn only_a_refusal_of_one_event_is_the_fault_of_the_event() {
     let at = |from: i64, is_for_all| Some((offset(from), is_for_all));
@@ -255,9 +332,62 @@ async fn late_deliveries_after_a_lost_position_are_lost() {
         [(2, 5), (3, 6), (4, 7)].map(|(number, after)| LateDelivery { event: key(number), after: Some(offset(after)) });
     let (identity, through) = (lane.identity.clone(), Some(offset(7)));
     let confirmed = Some(Confirmed { position: through, last: None });
-    let recorded =
-        Recorded { lane: identity, epoch: 1, through, pending: BTreeSet::new(), confirmed, late: late.into() };
+    let recorded = Recorded {
+        lane: identity,
+        epoch: 1,
+        through,
+        pending: BTreeSet::new(),
+        replayed: BTreeSet::new(),
+        confirmed,
+        late: late.into(),
+    };
     assert_eq!(lane.resume(&recorded).await.unwrap().lost, [3, 4].map(key).into());
+}
+
+#[tokio::test]
+async fn late_deliveries_at_the_position_of_a_restored_stream_are_searched() {
+    let log = LogInMemory::default();
+    let mut lane = begun(&log).await;
+    let key = |number| records(&channel(1), [number])[0].event_key();
+    let at = |number| Some(offset(number));
+    let mut backups = Vec::new();
+    for (after, offsets) in [(0, 3..=5), (5, 1..=1), (5, 2..=2), (5, 6..=6)] {
+        deliver(&mut lane, after, offsets).await.unwrap();
+        let stream = lock(&log.0);
+        backups.push((stream.events.clone(), stream.position.clone()));
+    }
+    let [regular, first_late, late, newest] = <[_; 4]>::try_from(backups).unwrap();
+    let other_backup = (late.0.clone(), regular.1.clone());
+    let (expired, mut rewritten) = (Vec::new(), Position::first(&lane.identity, at(5)));
+    rewritten.prior = at(2);
+    let late_2 = Some(Confirmed { position: at(5), last: Some(key(2)) });
+    let newest_6 = Some(Confirmed { position: at(6), last: Some(key(6)) });
+    let accepted = Some(Confirmed { position: at(5), last: None });
+    for ((events, position), confirmed, pending, lost) in [
+        (regular.clone(), late_2, None, &[1, 2][..]),
+        (regular.clone(), newest_6, None, &[1, 2]),
+        (regular.clone(), newest_6, Some(1), &[2]),
+        (first_late, newest_6, None, &[2]),
+        // The stream has the events, but an earlier position, or it has deleted the events that its position covers.
+        (other_backup, newest_6, None, &[]),
+        ((expired.clone(), late.1), late_2, None, &[]),
+        ((expired, Some(rewritten)), late_2, None, &[]),
+        (newest, newest_6, None, &[]),
+        (regular, accepted, None, &[]),
+    ] {
+        *lock(&log.0) = Stream { events, position, ..Stream::default() };
+        let recorded = Recorded {
+            lane: lane.identity.clone(),
+            epoch: 1,
+            through: confirmed.and_then(|confirmed| confirmed.position),
+            pending: pending.into_iter().map(key).collect(),
+            replayed: BTreeSet::new(),
+            confirmed,
+            late: [1, 2].map(|number| LateDelivery { event: key(number), after: at(5) }).into(),
+        };
+        let resumed = lane.resume(&recorded).await.unwrap();
+        assert_eq!((resumed.lost, resumed.held.len()), (lost.iter().copied().map(key).collect(), 0), "{recorded:?}");
+    }
 }
 
 #[tokio::test]

@@ -60,8 +60,9 @@ impl DirectLane {
 
     pub(crate) async fn resume(&mut self) -> Result<Resumed, SinkError> {
         let Self { lane, epoch, through, confirmed, pending, .. } = self.clone();
-        let resumed =
-            self.sink.resume(&Recorded { lane, epoch, through, pending, confirmed, late: Vec::new() }).await?;
+        let (replayed, late) = (BTreeSet::new(), Vec::new());
+        let recorded = Recorded { lane, epoch, through, pending, replayed, confirmed, late };
+        let resumed = self.sink.resume(&recorded).await?;
         if let Position::At(position) = resumed.position {
             self.confirmed = Some(Confirmed { position, last: confirmed.and_then(|confirmed| confirmed.last) });
         }
