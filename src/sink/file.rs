@@ -112,7 +112,9 @@ impl Sink for File {
         let compared_at = snapshot.displacements;
         // Reading back a large file can take long. The lock is not held, so that other channels are not delayed.
         let resumed = blocking(move || snapshot.compare(&recorded)).await?;
-        let held = resumed.held.clone();
+        // The lane does not offer these events. If an operator replays one of them later, it must be written.
+        let is_offered = |key: &&EventKey| !read_back::is_settled(lane, key);
+        let held = resumed.held.iter().filter(is_offered).copied().collect();
         self.locked(move |journal| {
             journal.pass_over(channel, held, compared_at);
             Ok(())

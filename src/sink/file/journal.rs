@@ -28,7 +28,8 @@
 //!    crash:* the active file is empty. Lines that are not recorded are in the file that was closed last. The next start
 //!    finds these lines there.
 //!
-//! If step 4 fails, no active file exists, and the next batch begins with this step.
+//! If the file cannot be renamed, the sink continues in it, and tries again before the next batch. If step 4 fails, no active
+//! file exists, and the next batch begins with this step.
 //!
 //! After a power loss, a file may contain a hole (zeros) before lines that did reach the disk. These lines are kept, so the
 //! hole also stays, as one line that does not parse. The event that was in the place of the hole is delivered again, after
@@ -112,6 +113,8 @@ struct Active {
     length: u64,
     /// When the file was begun, according to the clock of this process.
     begun: Timestamp,
+    /// Whether the file was due to be closed and could not be renamed.
+    is_overdue: bool,
     /// The file counts as open until the last clone of this `Arc` is dropped. Therefore this `Arc` is never cloned.
     files: Arc<ClosedFiles>,
 }
@@ -256,17 +259,30 @@ impl Journal {
         let (Some(rotation), Some(active)) = (&self.settings.rotation, &mut self.active) else { return Ok(()) };
         let path = &*self.settings.path;
         let length = active.length;
-        if !is_due(rotation, length, more, active.begun, Timestamp::now()) {
+        let now = Timestamp::now();
+        // The clock was ahead when the file was begun.
+        active.begun = active.begun.min(now);
+        if !is_due(rotation, length, more, active.begun, now) {
             return Ok(());
         }
         let file = &active.appender.disk;
         let ends = file.sync_data().and_then(|()| ends(file, length));
         let (first, last) = ends.doing("closing", path)?;
-        let closed = Index::next_path(&active.files, first, last).and_then(|closed| {
-            let renamed = rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed));
-            renamed.doing("closing", path).map(|()| closed)
-        });
-        let closed = closed.inspect_err(|_| self.failures.count(Upkeep::Rotate))?;
+        let renamed = Index::next_path(&active.files, first, last)
+            .and_then(|closed| rename_new(&active.files.active, &closed).doing("closing", path).map(|()| closed));
+        let closed = match renamed {
+            Ok(closed) => closed,
+            Err(error) => {
+                self.failures.count(Upkeep::Rotate);
+                if !std::mem::replace(&mut active.is_overdue, true) {
+                    tracing::warn!(path = %path.display(), error = %Chain(&error),
+                        "file cannot be closed: continuing in it and trying again, events are not affected");
+                }
+                // Another program may have moved the file.
+                return self.open();
+            }
+        };
+        sync_directory(&closed).doing("closing", path).inspect_err(|_| self.failures.count(Upkeep::Rotate))?;
         self.active = None;
         self.open()?;
         tracing::info!(path = %closed.display(), bytes = length, "file closed: continuing in a new one");
@@ -282,7 +298,7 @@ impl Active {
         let files = open.claim(ClosedFiles { active, name: settings.closed_name() });
         let files = files.doing("opening", &settings.path)?;
         let (length, begun) = extent(&file, &settings.path)?;
-        Ok(Self { appender: Appender::new(file), identity, length, begun, files })
+        Ok(Self { appender: Appender::new(file), identity, length, begun, is_overdue: false, files })
     }
 
     fn append(&mut self, lines: &[&[u8]], bytes: u64) -> io::Result<()> {

@@ -21,9 +21,11 @@
 //! * **No recorded line follows the anchor.** If the anchor was delivered late, an operator may have replayed it, so that it
 //!   has two lines. If a recorded line follows a line of the anchor, this line is the earlier one, and the file has lost the
 //!   later one.
-//! * **The search ends at the anchor,** and begins with the newest file. Without an anchor (nothing was confirmed since an
-//!   operator chose the cursor), it ends at the first recorded line that it meets. No unrecorded line is before this line,
-//!   because a lane records each batch, or offers it again, before it appends the next.
+//! * **The search ends at the anchor,** and begins with the newest file. A recorded line that is not the anchor does not end
+//!   it: a late delivery is recorded, and unrecorded lines can precede it after a cursor was moved back. Without a
+//!   confirmation (an operator or a takeover chose the cursor), the search also ends at a closed file in which all events of
+//!   the channel are recorded. Otherwise each takeover would read all closed files.
+//! * **A line of a replayed event counts only after the anchor.** An earlier line is from an earlier delivery.
 //! * **Memory: a few bytes per event that is not recorded.** After a crash, the events of one batch are not recorded. After
 //!   an operator has moved a cursor back, all events above the new cursor are not recorded.
 //!
@@ -33,6 +35,8 @@
 //! # Limits
 //!
 //! * If the active file has no recorded event of the channel at all, it counts as rotated, even if it was restored.
+//! * If a cursor was moved back, and a closed file has only late deliveries of the channel, the unrecorded events in the
+//!   closed files before this file are written again.
 //! * A file is complete for a lane if it ends with the event that the lane wrote last. If an operator has replayed this event,
 //!   a backup that ends with the event's first line looks complete.
 
@@ -61,19 +65,23 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// Compares the files with the recorded state of a lane. Reads the newest file first.
     pub(super) fn compare(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        let mut search = Search::of(recorded);
+        let search = Search::of(recorded);
         let active = search.read_back(&self.active, self.length).doing("reading", &self.files.active)?;
         let SearchResult { mut held, newest, mut ended } = active;
-        // If the active file has no recorded line, a missing anchor does not prove a loss, so the search can end at any
-        // recorded line.
-        search.to_first_recorded |= newest.is_none();
         for closed in Index::files_of(recorded.lane.channel.id, &self.files)?.iter().rev() {
             if ended || (search.anchor_is_late && newest.is_some()) {
                 break;
             }
             let found = search.read_closed(&self.files, closed)?;
+            let is_recorded = found.held.is_empty() && found.newest.is_some();
             held.splice(..0, found.held);
             ended = found.ended;
+            if is_recorded && recorded.confirmed.is_none() {
+                break;
+            }
+        }
+        if !ended {
+            held.retain(|key| !recorded.replayed.contains(key));
         }
         let Some(Confirmed { mut position, last }) = recorded.confirmed else {
             return Ok(Resumed { position: Position::At(recorded.through), held, ..Resumed::default() });
@@ -93,6 +101,10 @@ impl Snapshot {
                 lost.remove(&key);
                 held.extend(Some(key).filter(|key| Some(key.offset) > position));
             }
+        } else {
+            // Filtered events can have moved the cursor past a late delivery, and not the position.
+            let settled = held.iter().filter(|key| is_settled(recorded, key));
+            position = position.max(settled.map(|key| key.offset).max());
         }
         Ok(Resumed { position: Position::At(position), held, lost })
     }
@@ -110,6 +122,11 @@ impl Snapshot {
         }
         Ok(highest.map_or(Position::Untracked, |highest| Position::At(Some(highest))))
     }
+}
+
+/// Whether a lane settles an event that the files have. An event above the cursor is still offered, even if it is pending.
+pub(super) fn is_settled(recorded: &Recorded, key: &EventKey) -> bool {
+    recorded.pending.contains(key) && Some(key.offset) <= recorded.through
 }
 
 /// The first event of a channel in the order of the lines.
@@ -193,16 +210,15 @@ struct Search<'r> {
     anchor: Option<EventKey>,
     /// Whether the anchor was delivered late. It may then have an earlier line, and no recorded line follows the later line.
     anchor_is_late: bool,
-    /// Whether any recorded line ends the search. If not, only the anchor ends it.
-    to_first_recorded: bool,
 }
 
 #[derive(Default)]
 struct SearchResult {
-    /// The events that are not recorded, in the lines after the line that ends the search, in the order of the lines.
+    /// The events that are not recorded, in the lines after the anchor, in the order of the lines.
     held: Vec<EventKey>,
     /// The last recorded event among the lines that were read.
     newest: Option<EventKey>,
+    /// Whether the anchor was found.
     ended: bool,
 }
 
@@ -210,7 +226,7 @@ impl<'r> Search<'r> {
     fn of(recorded: &'r Recorded) -> Self {
         let anchor = recorded.confirmed.and_then(|confirmed| confirmed.last);
         let anchor_is_late = recorded.late.iter().any(|delivery| Some(delivery.event) == anchor);
-        Self { recorded, anchor, anchor_is_late, to_first_recorded: recorded.confirmed.is_none() }
+        Self { recorded, anchor, anchor_is_late }
     }
 
     /// Reads events in the order in which they were written.
@@ -222,7 +238,7 @@ impl<'r> Search<'r> {
                 continue;
             }
             let (key, is_recorded) = (event.key, self.recorded.covers(&event.key));
-            if Some(key) == self.anchor || (is_recorded && self.to_first_recorded) {
+            if Some(key) == self.anchor {
                 found.held.clear();
                 found.ended = true;
             } else if is_recorded && self.anchor_is_late {
@@ -230,7 +246,7 @@ impl<'r> Search<'r> {
             }
             if is_recorded {
                 found.newest = Some(key);
-            } else {
+            } else if Some(key) != self.anchor || !self.recorded.replayed.contains(&key) {
                 found.held.push(key);
             }
         }

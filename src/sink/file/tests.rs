@@ -57,6 +57,7 @@ async fn a_dropped_delivery_is_found_at_the_next_resume() {
         epoch: 1,
         through: Some(offset(0)),
         pending: BTreeSet::new(),
+        replayed: BTreeSet::new(),
         confirmed: None,
         late: Vec::new(),
     };
@@ -70,6 +71,31 @@ async fn a_dropped_delivery_is_found_at_the_next_resume() {
     deliver(&sink, &ours, &batch).await.unwrap();
 
     assert_eq!(std::fs::read(path).unwrap(), lines(&batch));
+}
+
+#[tokio::test]
+async fn a_pending_event_that_the_file_has_can_be_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let (ours, late) = (channel(1), records(&channel(1), [4]));
+    // At the resume, the lane settles an event below its cursor. Its next delivery is a replay. An event above the cursor is
+    // offered with its batch, and must be skipped.
+    for (through, written) in [(7, &[4, 4][..]), (3, &[4])] {
+        std::fs::write(&path, lines(&late)).unwrap();
+        let sink = File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default());
+        let recorded = Recorded {
+            lane: lane(&ours),
+            epoch: 1,
+            through: Some(offset(through)),
+            pending: [late[0].event_key()].into(),
+            replayed: BTreeSet::new(),
+            confirmed: None,
+            late: Vec::new(),
+        };
+        assert_eq!(sink.resume(&recorded).await.unwrap().held, [late[0].event_key()]);
+        deliver(&sink, &ours, &late).await.unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), lines(&records(&ours, written.iter().copied())), "{through}");
+    }
 }
 
 #[tokio::test]
@@ -104,6 +130,7 @@ async fn a_restored_file_reports_positions_before_it_accepts_more() {
         epoch: 1,
         through: Some(offset(7)),
         pending: BTreeSet::new(),
+        replayed: BTreeSet::new(),
         confirmed: Some(confirmed),
         late: Vec::new(),
     };
@@ -124,7 +151,15 @@ async fn a_file_restored_while_no_event_arrives_is_found_and_a_rotated_one_is_no
     let recorded = |last: Option<&Message>| {
         let through = last.map(Message::offset);
         let confirmed = Some(Confirmed { position: through, last: last.map(Message::event_key) });
-        Recorded { lane: lane(&ours), epoch: 1, through, pending: BTreeSet::new(), confirmed, late: Vec::new() }
+        Recorded {
+            lane: lane(&ours),
+            epoch: 1,
+            through,
+            pending: BTreeSet::new(),
+            replayed: BTreeSet::new(),
+            confirmed,
+            late: Vec::new(),
+        }
     };
     sink.resume(&recorded(None)).await.unwrap();
     let is_found = async || timeout(LONG, sink.displaced(&lane(&ours))).await.is_ok();

@@ -312,6 +312,48 @@ fn a_file_is_closed_at_the_end_of_its_day_without_a_batch() {
 }
 
 #[test]
+fn a_file_that_was_begun_while_the_clock_was_ahead_is_closed_at_the_end_of_the_day() {
+    let ours = channel(1);
+    let place = Fixture::new();
+    let mut journal = place.open_with(daily());
+    journal.append(ours.id, &records(&ours, 1..9)).unwrap();
+    journal.active().unwrap().begun += 365 * DAY;
+    journal.close_by_the_clock().unwrap();
+    assert_eq!(place.closed(), []);
+    // A day later.
+    journal.active().unwrap().begun -= DAY;
+    journal.close_by_the_clock().unwrap();
+    assert_eq!(place.closed().len(), 1);
+}
+
+#[test]
+fn a_file_that_cannot_be_closed_still_accepts_events() {
+    let ours = channel(1);
+    // The path of the index is a directory, or the name of the closed file is too long.
+    for has_long_name in [false, true] {
+        let place = Fixture::new();
+        let obstacle = place.files().index_path();
+        let mut rotation = rotation(None);
+        if has_long_name {
+            rotation.name = ClosedName::beside(Path::new(&"x".repeat(240)));
+        } else {
+            fs::create_dir(&obstacle).unwrap();
+        }
+        let mut journal = place.open_with(rotation);
+        for start in [1, 3, 5, 7] {
+            journal.append(ours.id, &records(&ours, start..start + 2)).unwrap();
+        }
+        assert_eq!(place.bytes(), lines(&records(&ours, 1..9)), "{has_long_name}");
+        // The file is closed when this is possible again.
+        if !has_long_name {
+            fs::remove_dir(&obstacle).unwrap();
+            journal.append(ours.id, &records(&ours, 9..11)).unwrap();
+            assert_eq!((place.closed().len(), place.bytes()), (1, lines(&records(&ours, 9..11))));
+        }
+    }
+}
+
+#[test]
 fn the_clock_of_a_file_server_closes_and_deletes_nothing() {
     let ours = channel(1);
     let place = Fixture::new();

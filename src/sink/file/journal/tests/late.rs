@@ -71,3 +71,13 @@ fn a_late_delivery_in_a_rotated_file_is_not_lost() {
         assert_eq!((resumed.position, resumed.lost.len()), (Position::At(Some(offset(7))), 0), "{last}");
     }
 }
+
+/// A crash prevented the commit of the last late delivery. Filtered events have moved the cursor past it, but not the position.
+#[test]
+fn the_position_includes_a_pending_event_that_the_file_has() {
+    let key = |number| record(&channel(1), number).event_key();
+    let pending = Recorded { pending: [key(9)].into(), through: Some(offset(12)), ..delivered(3, &[(3, 7)]) };
+    let place = Fixture::holding(&lines(&records(&channel(1), [1, 2, 5, 6, 7, 3, 9])));
+    let resumed = place.open().snapshot().unwrap().compare(&pending).unwrap();
+    assert_eq!(resumed, Resumed { position: Position::At(Some(offset(9))), held: vec![key(9)], lost: BTreeSet::new() });
+}

@@ -331,3 +331,58 @@ fn comparing_during_a_read_back_keeps_the_lock() {
     drop(reading);
     assert_eq!(place.bytes(), lines(&records(&ours, 1..5)));
 }
+
+/// An operator moves the cursor back to offset 5. Event 3 was delivered late, after events that are now above the cursor.
+#[test]
+fn a_late_delivery_among_unrecorded_lines_hides_none_of_them() {
+    let ours = channel(1);
+    // The other channel's lines are more than one look at the end of a file reads.
+    let many = lines(&records(&channel(2), 100..600));
+    let (before, after) = (lines(&records(&ours, [1, 2, 4, 5, 6, 7])), lines(&records(&ours, [8, 3, 9])));
+    let start = [before, many, after].concat();
+    for is_closed in [false, true] {
+        let place = Fixture::holding(&start);
+        let mut journal = place.open_with(rotation(None));
+        // With a size of 1, each batch closes the file.
+        journal.settings.rotation.as_mut().unwrap().size = is_closed.then_some(1);
+        journal.append(ours.id, &records(&ours, [10])).unwrap();
+        assert_eq!(place.closed().len(), usize::from(is_closed));
+        let (position, held) = compare(&mut journal, &recorded(&ours, Some(5), &[]));
+        assert_eq!((position, held), (at(5), (6..11).map(offset).collect()), "{is_closed}");
+        journal.append(ours.id, &records(&ours, 6..11)).unwrap();
+        let count = whole_lines(&place.bytes()).len();
+        assert_eq!(count, if is_closed { 1 } else { 510 }, "{is_closed}");
+    }
+}
+
+/// The state was restored from a backup. Since the backup, event 1 was replayed.
+#[test]
+fn a_replay_in_a_closed_file_hides_no_unrecorded_line() {
+    let ours = channel(1);
+    let place = Fixture::holding(&lines(&records(&ours, [1, 2, 3, 4, 5, 1])));
+    let mut journal = place.open_with(rotation(None));
+    journal.settings.rotation.as_mut().unwrap().size = Some(1);
+    journal.append(ours.id, &records(&ours, [6])).unwrap();
+    assert_eq!(place.closed().len(), 1);
+    let found = compare(&mut journal, &confirmed(&record(&ours, 3)));
+    assert_eq!(found, (at(3), (4..7).map(offset).collect()));
+}
+
+#[test]
+fn an_earlier_line_of_a_replayed_event_does_not_count() {
+    let ours = channel(1);
+    let place = Fixture::holding(&lines(&records(&ours, [1, 2, 3, 2])));
+    let mut journal = place.open();
+    // Event 2 is to be replayed. In the first case, its last line is the replay, which a crash prevented from being recorded.
+    let replayed = |confirmed| {
+        let recorded = recorded(&ours, Some(3), &[2]);
+        Recorded { confirmed, replayed: recorded.pending.clone(), ..recorded }
+    };
+    // In the second case, its last line was recorded before the operator asked for the replay.
+    let key = |number| Some(record(&ours, number).event_key());
+    for (last, held) in [(key(3), [offset(2)].into()), (key(2), BTreeSet::new()), (None, BTreeSet::new())] {
+        let confirmed = Confirmed { position: Some(offset(3)), last };
+        assert_eq!(compare(&mut journal, &replayed(Some(confirmed))), (at(3), held), "{last:?}");
+    }
+    assert_eq!(compare(&mut journal, &replayed(None)), (at(3), BTreeSet::new()));
+}
