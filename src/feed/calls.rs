@@ -1,5 +1,6 @@
 //! The five calls of the feed, and the checks that every request passes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -102,13 +103,22 @@ async fn channels(
     request: Request,
 ) -> Result<Response, Problem> {
     Parameters::read(request.uri().query(), &[])?;
-    let mut channels = Vec::new();
     let served = state.served();
-    for channel in visitor.channels(&served.settings)? {
-        let position = state.of_table(served.table.newest(channel.id)).await?;
-        channels.push(json!({ "name": &*channel.name, "id": channel.id.to_string(), "position": position.newest }));
-    }
-    Ok(Json(json!({ "channels": channels })).into_response())
+    let channels = visitor.channels(&served.settings)?;
+    let newest: HashMap<_, _> = match &*channels {
+        [] => HashMap::new(),
+        [channel] => HashMap::from([(channel.id, state.of_table(served.table.newest(channel.id)).await?.newest)]),
+        _ => {
+            let known = state.of_table(served.table.channels()).await?;
+            known.into_iter().map(|known| (known.channel, known.position.newest)).collect()
+        }
+    };
+    let listed = channels.iter().map(|channel| {
+        // The table has no position of a channel without events.
+        let position = newest.get(&channel.id).copied().unwrap_or_default();
+        json!({ "name": &*channel.name, "id": channel.id.to_string(), "position": position })
+    });
+    Ok(Json(json!({ "channels": listed.collect::<Vec<_>>() })).into_response())
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@
 //! * **A cursor moves by a commit.** Only the holder of a valid lease moves the cursor, and only over the events of the lease. An
 //!   operator can set any cursor.
 //! * **No cursor is overtaken.** After a table was restored, cursors can be above its newest position. Whatever gives positions to
-//!   rows moves these cursors back in the same transaction, and ends their leases.
+//!   rows moves these cursors back in the same transaction, and ends their leases. The exception is an instance that does not serve the
+//!   feed and whose PostgreSQL role may not change the table of consumers: it delivers, and logs a warning.
 //!
 //! # Cancellation
 //!

@@ -197,6 +197,7 @@ async fn take_over(connection: &Borrowed<'_>, recorded: &Recorded) -> Result<(Re
     };
     let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
     let has_unnumbered: bool = row.get(5);
+    connection.pool.remember_cursors(row.get(6));
     let held = offsets.into_iter().zip(ids).filter_map(key).collect();
     Ok((Resumed { position, held, ..Resumed::default() }, !has_unnumbered))
 }

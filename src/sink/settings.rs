@@ -301,7 +301,17 @@ pub struct FeedConsumer {
     /// The name of the consumer.
     pub consumer: String,
     /// The channel.
-    pub channel: ChannelId,
+    pub channel: ConsumedChannel,
+}
+
+/// A channel that a consumer of the feed may read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsumedChannel {
+    /// A channel of the configuration.
+    Known(ChannelId),
+    /// The name of a channel that `[discover]` has not added. The table can contain its events from an earlier run, for example if
+    /// `discovered.json` was lost.
+    Named(String),
 }
 
 /// The kind of full-text search that a table supports.

@@ -40,6 +40,7 @@ use record::Message;
 use telemetry::metrics::UpkeepFailures;
 
 mod database;
+mod descriptors;
 mod error;
 mod feed;
 mod files;

@@ -173,7 +173,7 @@ impl Row {
     }
 
     /// The offset and the id of the event: the second and the fourth of [`COLUMNS`].
-    fn key(&self) -> [&Cell; 2] {
+    pub(super) fn key(&self) -> [&Cell; 2] {
         [&self.cells[1], &self.cells[3]]
     }
 }
@@ -252,6 +252,9 @@ pub(super) fn with_size(mut undelivered: Undelivered, messages: &[Message]) -> U
     }
     undelivered
 }
+
+/// The reason for the refusal of a row that was not inserted although the database raised no error.
+pub(super) const SUPPRESSED: &str = "a trigger of the table suppresses rows without an error: remove it, and exclude events with the filter of the sink";
 
 /// The name of the unique index that identifies an event.
 pub(super) fn identity_index(table: &str) -> String {

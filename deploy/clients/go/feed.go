@@ -217,8 +217,15 @@ func Verify(ctx context.Context, events []Event, program string, arguments ...st
 	command.Stdin = strings.NewReader("[" + string(bytes.Join(records, []byte(","))) + "]")
 	output, err := command.Output()
 	for lines := json.NewDecoder(bytes.NewReader(output)); lines.More(); {
-		verdicts = append(verdicts, Verdict{})
-		err = errors.Join(err, lines.Decode(&verdicts[len(verdicts)-1]))
+		var verdict Verdict
+		if broken := lines.Decode(&verdict); broken != nil {
+			// The program was ended in the middle of a line. The decoder does not continue after an error.
+			return verdicts, errors.Join(err, broken)
+		}
+		verdicts = append(verdicts, verdict)
+	}
+	if err == nil && len(verdicts) != len(events) {
+		err = fmt.Errorf("%s verify printed %d verdicts for %d events", program, len(verdicts), len(events))
 	}
 	return verdicts, err
 }

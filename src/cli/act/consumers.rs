@@ -9,6 +9,7 @@ use crate::cli::look::status::feed::consumers;
 use crate::cli::terminal::for_stdout;
 use channel::counted;
 use operator::api::{ConsumerCursorMove, ListConsumers, SetConsumerCursor};
+use operator::feed::FeedConsumer;
 
 /// Show the consumers of the feed, or set the cursor of a consumer.
 #[derive(Debug, Subcommand)]
@@ -61,7 +62,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
             if json {
                 cx.say_json(&ShownMove { moved: &moved, changed: yes })?
             } else {
-                cx.say(effect(&moved, known.oldest, yes))?
+                cx.say(effect(&moved, known, yes))?
             };
             if yes {
                 return Ok(Exit::Done);
@@ -80,15 +81,19 @@ struct ShownMove<'m> {
     changed: bool,
 }
 
-/// The effect as text. `oldest` is the position of the oldest event: the earlier ones were deleted, so they cannot be skipped.
-fn effect(moved: &ConsumerCursorMove, oldest: Option<i64>, is_set: bool) -> String {
+/// The effect as text. `known` is the consumer before the change. Events before its oldest one were deleted, so they cannot be skipped.
+fn effect(moved: &ConsumerCursorMove, known: &FeedConsumer, is_set: bool) -> String {
     let ConsumerCursorMove { consumer, channel, from, to } = moved;
     let will = if is_set { "" } else { "would be " };
     let consequence = match to.cmp(from) {
+        std::cmp::Ordering::Equal if known.leased_until.is_some() => {
+            "its lease ends, and the leased events are delivered again".to_owned()
+        }
+        std::cmp::Ordering::Equal if !known.has_cursor => "a cursor is created".to_owned(),
         std::cmp::Ordering::Equal => "nothing changes".to_owned(),
         std::cmp::Ordering::Less => format!("at most {} {will}delivered again", counted(from.abs_diff(*to), "event")),
         std::cmp::Ordering::Greater => {
-            let first = oldest.map_or(*from, |oldest| (oldest - 1).clamp(*from, *to));
+            let first = known.oldest.map_or(*from, |oldest| (oldest - 1).clamp(*from, *to));
             let deleted = first.abs_diff(*from);
             let deleted =
                 if deleted > 0 { format!("; {} deleted before", counted(deleted, "event")) } else { String::new() };
@@ -104,15 +109,38 @@ mod tests {
 
     #[test]
     fn the_effect_is_a_number_of_repeated_or_skipped_events() {
-        for (from, to, is_set, said) in [
-            (1, 4, true, "ledger c0: from 1 to 4: 0 events skipped; 3 events deleted before"),
-            (1, 6, false, "ledger c0: from 1 to 6: 2 events would be skipped; 3 events deleted before"),
-            (7, 4, false, "ledger c0: from 7 to 4: at most 3 events would be delivered again"),
-            (7, 8, true, "ledger c0: from 7 to 8: 1 event skipped"),
-            (7, 7, true, "ledger c0: from 7 to 7: nothing changes"),
+        let leased = Some(Timestamp::MAX);
+        for (has_cursor, leased_until, from, to, is_set, said) in [
+            (true, None, 1, 4, true, "ledger c0: from 1 to 4: 0 events skipped; 3 events deleted before"),
+            (true, None, 1, 6, false, "ledger c0: from 1 to 6: 2 events would be skipped; 3 events deleted before"),
+            (true, None, 7, 4, false, "ledger c0: from 7 to 4: at most 3 events would be delivered again"),
+            (true, leased, 7, 8, true, "ledger c0: from 7 to 8: 1 event skipped"),
+            (true, None, 7, 7, true, "ledger c0: from 7 to 7: nothing changes"),
+            (
+                true,
+                leased,
+                7,
+                7,
+                false,
+                "ledger c0: from 7 to 7: its lease ends, and the leased events are delivered again",
+            ),
+            (false, None, 4, 4, true, "ledger c0: from 4 to 4: a cursor is created"),
         ] {
             let moved = ConsumerCursorMove { consumer: "ledger".to_owned(), channel: "c0".to_owned(), from, to };
-            assert_eq!(effect(&moved, Some(5), is_set), said);
+            let known = FeedConsumer {
+                consumer: "ledger".to_owned(),
+                channel: "c0".to_owned(),
+                channel_id: String::new(),
+                has_cursor,
+                through: from,
+                newest: 8,
+                oldest: Some(5),
+                lag: 8 - from,
+                waiting_since: None,
+                leased_until,
+                gone: false,
+            };
+            assert_eq!(effect(&moved, &known, is_set), said);
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn lease(
         let leased = served.table.lease(&consumer, channel.id, limit, max_bytes, served.settings.lease);
         let leased = state.of_table(leased).await?;
         if !matches!(leased, Leased::Nothing) {
-            return answer(&state, &consumer, &channel, leased, memory);
+            return answer(&state, visitor, &consumer, &channel, leased, memory).await;
         }
         drop(memory);
         // The deliveries to other channels do not end the wait.
@@ -56,8 +56,9 @@ pub(super) async fn lease(
     }
 }
 
-fn answer(
+async fn answer(
     state: &FeedState,
+    visitor: Visitor,
     consumer: &str,
     channel: &FeedChannel,
     leased: Leased,
@@ -66,7 +67,13 @@ fn answer(
     match leased {
         Leased::Events { lease, expires_in, events } => {
             check_records(&events)?;
-            memory.shrink_to(size(&events));
+            let size = size(&events).min(state.memory.most());
+            if size > state.memory.max_page() {
+                // A single record is larger than a page. If its memory cannot be reserved, the lease expires, as after a lost answer.
+                drop(memory);
+                memory = state.reserve(visitor, size).await?;
+            }
+            memory.shrink_to(size);
             let first = format!("\"lease\":{},\"expires_in\":{},", json!(lease), expires_in.as_secs());
             Ok(answer::events(&first, EventPage { events, memory }, ""))
         }

@@ -5,7 +5,7 @@
 //! * **One consumer cannot use everything.** The requests of each consumer have their own limit, and its responses use at most half
 //!   of the memory.
 //! * **A waiting request reserves no memory for events.** Memory is reserved before events are read, and freed when the last of them
-//!   was passed to the connection. A connection whose client does not read is closed by the server.
+//!   was passed to the connection. Only the size of a leased record that is larger than a page is not known before it is read. A connection whose client does not read is closed by the server.
 
 use std::collections::HashMap;
 use std::pin::Pin;

@@ -27,6 +27,19 @@ async fn a_client_lists_its_channels_and_resumes_at_its_position() {
 }
 
 #[tokio::test]
+async fn the_positions_of_several_channels_are_read_together() {
+    served(settings(), async |feed| {
+        feed.table.deliver(CLOSED, 3);
+        let listed = feed.ask("GET", "/v1/channels", Some(OTHER_TOKEN), "").await.json();
+        let expected = [("open", OPEN, 0), ("closed", CLOSED, 3)]
+            .map(|(name, id, position)| json!({"name": name, "id": id.to_string(), "position": position}));
+        assert_eq!(listed, json!({"channels": expected}), "a channel without events has position 0");
+        assert_eq!(feed.table.newest_queries(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_delivery_wakes_a_waiting_client() {
     served(settings(), async |feed| {
         let deliver = async {

@@ -90,6 +90,24 @@ async fn an_answer_has_at_most_four_mebibytes_and_at_least_one_event() {
     .await;
 }
 
+#[tokio::test]
+async fn a_leased_record_that_is_larger_than_an_answer_uses_memory() {
+    served(settings(), async |feed| {
+        // A consumer can use 32 MiB, and each request needs 4 MiB before it reads.
+        feed.table.deliver_record(OPEN, &format!("{{\"event_id\":\"{}\"}}", "x".repeat(30 << 20)));
+        feed.table.deliver(OPEN, 1);
+        let headers = format!("Authorization: Bearer {TOKEN}\r\n");
+        let mut deaf = feed.connect().await;
+        deaf.write_all(request("POST", "/v1/consumers/ledger/open/lease", &headers, "").as_bytes()).await.unwrap();
+        timeout(MAX_WAIT, deaf.read_exact(&mut [0])).await.expect("the answer begins").unwrap();
+        let next = async || feed.get("/v1/channels/open/events?after=1").await;
+        assert!(timeout(Duration::from_millis(300), next()).await.is_err(), "the lease uses the memory");
+        drop(deaf);
+        assert_eq!(timeout(MAX_WAIT, next()).await.expect("the memory is free again").positions(), [2]);
+    })
+    .await;
+}
+
 /// How the server refused a request.
 #[derive(Debug, PartialEq)]
 enum Refusal {

@@ -92,7 +92,7 @@ pub(super) async fn insert(
     if let Some(notified) = &settings.notify {
         parameters.extend([(notified as _, Type::TEXT), (&note as _, Type::TEXT)] as [Parameter<'_>; 2]);
     }
-    let answer = connection.send(&statements.insert, &parameters).await?;
+    let answer = connection.send(connection.pool.form(&statements.insert), &parameters).await?;
     let row = answer.first().expect("a query without a table gives one row");
     let outcome = match (row.get::<_, i64>(0) > 0, row.get(2)) {
         (true, _) => Outcome::Written,
@@ -106,14 +106,15 @@ pub(super) async fn insert(
 /// transaction of its own. So no transaction is long, dead rows can be removed in between, and a restart continues where the
 /// last statement stopped. Later events are written only after these rows have their positions.
 pub(super) async fn number(connection: &Borrowed<'_>, channel: ChannelId) -> Result<(), SinkError> {
+    let pool = connection.pool;
     let (mut total, mut attempts) = (0, 0);
     loop {
-        let most = i64::try_from(connection.pool.effort.rows() * NUMBERED_AT_ONCE).unwrap_or(i64::MAX);
+        let most = i64::try_from(pool.effort.rows() * NUMBERED_AT_ONCE).unwrap_or(i64::MAX);
         let parameters: [Parameter<'_>; 2] = [(&channel.0 as _, Type::UUID), (&most as _, Type::INT8)];
-        let rows = connection.query(&connection.pool.statements.number, &parameters).await?;
+        let rows = connection.query(pool.form(&pool.statements.number), &parameters).await?;
         let row = rows.first().expect("a query without a table gives one row");
         let (numbered, is_complete): (i64, bool) = (row.get(0), row.get(1));
-        warn_of_cursors(row.get(2), &connection.pool.settings.quoted(), channel);
+        warn_of_cursors(row.get(2), &pool.settings.quoted(), channel);
         total += numbered;
         if !is_complete {
             attempts = if numbered > 0 { 0 } else { attempts + 1 };
@@ -124,7 +125,7 @@ pub(super) async fn number(connection: &Borrowed<'_>, channel: ChannelId) -> Res
             continue;
         }
         if total > 0 {
-            let table = connection.pool.settings.quoted();
+            let table = pool.settings.quoted();
             info!(table, %channel, rows = total, "rows of an older version got their positions");
         }
         return Ok(());

@@ -13,12 +13,12 @@ use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::cells::Parameter;
 use super::effort::Effort;
 use super::refusal::{self, StatementRefusal};
-use super::statements::Statements;
+use super::statements::{CursorForms, Statements};
 use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::PostgresSettings;
 use crate::table::{quoted, without_row};
@@ -56,6 +56,11 @@ pub(super) struct Pool {
     is_ready: tokio::sync::Mutex<bool>,
     /// Why the server acknowledges events before they are on its disk, as it said last.
     early_acks: Mutex<Vec<String>>,
+    /// Whether statements move the cursors of consumers. True if this instance serves the feed, or if the role may move the cursors of
+    /// another instance's feed. Each takeover of a lane checks this again, and a restored table makes a lane begin with a takeover.
+    moves_cursors: AtomicBool,
+    /// Whether it was reported that the role may not move the cursors of consumers.
+    has_warned: AtomicBool,
     /// Whether one connection has reached several server processes.
     pub(super) is_pooled: AtomicBool,
     /// The size and the time limit of the next statement.
@@ -82,7 +87,40 @@ impl Pool {
         let is_ready = tokio::sync::Mutex::new(false);
         let statements = Statements::of(&settings);
         let (early_acks, effort) = (Mutex::default(), Effort::default());
-        Ok(Self { at, settings, statements, connector, turns, idle, is_ready, early_acks, is_pooled, effort })
+        let (moves_cursors, has_warned) = (AtomicBool::new(settings.feed), AtomicBool::default());
+        Ok(Self {
+            at,
+            settings,
+            statements,
+            connector,
+            turns,
+            idle,
+            is_ready,
+            early_acks,
+            moves_cursors,
+            has_warned,
+            is_pooled,
+            effort,
+        })
+    }
+
+    /// The form of a statement to execute.
+    pub(super) fn form<'s>(&self, CursorForms { moving, plain }: &'s CursorForms) -> &'s str {
+        if self.moves_cursors.load(Ordering::Relaxed) { moving } else { plain }
+    }
+
+    /// Remembers whether the role may move the cursors of consumers. `None` if their table does not exist.
+    pub(super) fn remember_cursors(&self, may_move: Option<bool>) {
+        let serves_feed = self.settings.feed;
+        self.moves_cursors.store(serves_feed || may_move == Some(true), Ordering::Relaxed);
+        if may_move == Some(false) && !serves_feed && !self.has_warned.swap(true, Ordering::Relaxed) {
+            let consumers = self.settings.consumers_of_any_feed();
+            warn!(
+                sink = self.at,
+                consumers,
+                "a feed has consumers in this table, and the role may not move their cursors: after a restore from a backup, consumers would miss events that are delivered again; grant select and update on the table of consumers to the role"
+            );
+        }
     }
 
     /// Waits for a connection. Checks the tables and adds what they lack, unless that was already done.

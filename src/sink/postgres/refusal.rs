@@ -2,7 +2,9 @@
 
 use tokio_postgres::error::SqlState;
 
+use super::statements::SUPPRESSED_ROW;
 use crate::SinkError;
+use crate::table::SUPPRESSED;
 use net::http;
 use net::postgres::{DatabaseError, ServerSettings, advice_on_standby, advised};
 
@@ -69,6 +71,9 @@ pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &
     let DatabaseError::Server(source) = error else { return of_connection(error, server, at).into() };
     let Some(said) = source.as_db_error() else { return of_connection(error, server, at).into() };
     let (code, words) = (said.code(), said.message().chars().take(SHOWN).collect::<String>());
+    if *code == SqlState::UNDEFINED_OBJECT && words.contains(SUPPRESSED_ROW) {
+        return StatementRefusal { error: SinkError::unusable(SUPPRESSED.to_owned()), detail: Detail::Narrowed };
+    }
     let message = |advice: &str| format!("the database says: {words}; {advice}");
     let is_too_large = *code == SqlState::INTERNAL_ERROR && words.starts_with(TOO_MUCH_MEMORY);
     let advice = match *code {

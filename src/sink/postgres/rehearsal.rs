@@ -88,6 +88,7 @@ async fn deliver(connection: &Borrowed<'_>, sample: &Delivery<'_>) -> Result<(),
         epoch: sample.epoch,
         through: None,
         pending: BTreeSet::new(),
+        replayed: BTreeSet::new(),
         confirmed: None,
         late: Vec::new(),
     };

@@ -11,6 +11,10 @@ const BEFORE: usize = 7;
 /// process id or the start time of the server is different.
 const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg_postmaster_start_time()))";
 
+/// The name of a setting that does not exist. A statement that reads it fails with an error that contains this name. Plain SQL has no other
+/// way to raise an error that the sink can recognize.
+pub(super) const SUPPRESSED_ROW: &str = "channeld.suppressed_row";
+
 /// The statements. `$1` and `$2` are the channel and the sink, except in `copy`, `oldest`, `holds` and `between`.
 #[derive(Debug)]
 pub(super) struct Statements {
@@ -23,12 +27,15 @@ pub(super) struct Statements {
     /// other. Its snapshot is older than the lock. If another writer has committed in between, the snapshot lacks rows, and
     /// the statement writes nothing: every writer changes all lanes of the channel, so the locked rows then have another version.
     ///
+    /// The whole statement also fails if a trigger suppresses a row without an error. Otherwise the row would count as delivered, and
+    /// leave a gap in the positions. See [`SUPPRESSED_ROW`].
+    ///
     /// If another program writes one of these rows at the same time, the key refuses the whole statement, and the rows are written
     /// apart. Skipping this row alone would leave a gap in the positions, and costs the server more for each row.
-    pub(super) insert: String,
+    pub(super) insert: CursorForms,
     /// Numbers at most `$2` rows of channel `$1` that have no position, in the order of delivery. Returns how many rows were
     /// numbered, whether none of them is left, and how many cursors of consumers were moved back.
-    pub(super) number: String,
+    pub(super) number: CursorForms,
     /// Copies a row of channel `$1`, with the values of [`probe::changed`] from `$2` on. Only for a transaction that is rolled
     /// back. Returns a row if the table has a row to copy.
     pub(super) copy: String,
@@ -40,7 +47,8 @@ pub(super) struct Statements {
     pub(super) adopt: String,
     /// Takes the lane over under epoch `$4` and changes nothing else. The parameters are the same as for
     /// [`adopt`](Self::adopt). Returns whether the lane is ours, whether it had a row, its position, and the offsets and ids
-    /// of the pending events that have a row, and whether the channel has rows without a position.
+    /// of the pending events that have a row, whether the channel has rows without a position, and whether the role may move the
+    /// cursors of consumers: null if the table of consumers does not exist.
     pub(super) claim: String,
     /// Returns the lane's position and epoch. Fails if one of the two tables is missing.
     pub(super) position: String,
@@ -52,6 +60,21 @@ pub(super) struct Statements {
     /// Returns the offsets and ids of the events of channel `$1` above the offset `$2`, up to `$3`, in the order of writing. Limited
     /// to [`MAX_HELD`].
     pub(super) between: String,
+}
+
+/// A statement that assigns positions, in two forms. Even if this instance serves no feed, the table of consumers can exist, because
+/// another instance serves one.
+#[derive(Debug)]
+pub(super) struct CursorForms {
+    /// Also moves the cursors of consumers back. Fails if the table of consumers does not exist, or if the role may not change it.
+    pub(super) moving: String,
+    pub(super) plain: String,
+}
+
+impl CursorForms {
+    fn of(statement: impl Fn(bool) -> String) -> Self {
+        Self { moving: statement(true), plain: statement(false) }
+    }
 }
 
 impl PostgresSettings {
@@ -73,7 +96,12 @@ impl PostgresSettings {
 
     /// The qualified name of the table of consumers, quoted for SQL, if a feed reads the table.
     pub(super) fn consumers(&self) -> Option<String> {
-        self.feed.then(|| format!("{}.{}", quoted(&self.schema), quoted(&consumers(&self.table))))
+        self.feed.then(|| self.consumers_of_any_feed())
+    }
+
+    /// Like [`consumers`](Self::consumers), also if this instance serves no feed.
+    pub(super) fn consumers_of_any_feed(&self) -> String {
+        format!("{}.{}", quoted(&self.schema), quoted(&consumers(&self.table)))
     }
 
     /// The notification channel of the feed.
@@ -103,13 +131,14 @@ impl Statements {
         let taken_over = format!(
             "select exists (select from lane), exists (select from {progress} as p where {lane}), \
              (select through from lane), coalesce(array_agg(e.event_offset), '{{}}'), \
-             coalesce(array_agg(e.event_id), '{{}}'), exists ({}) \
+             coalesce(array_agg(e.event_id), '{{}}'), exists ({}), ({}) \
              from {table} as e join {pending} on {is_pending}",
-            unnumbered(&table)
+            unnumbered(&table),
+            may_move(settings)
         );
         Self {
-            insert: insert(settings),
-            number: number(settings),
+            insert: CursorForms::of(|moves| insert(settings, moves)),
+            number: CursorForms::of(|moves| number(settings, moves)),
             copy: format!(
                 "insert into {table} ({names}) select {} from {table} where channel_id = $1 \
                  order by event_offset desc limit 1 returning 1",
@@ -155,8 +184,8 @@ impl Statements {
     }
 }
 
-/// The statement that writes rows and moves the lane's position.
-fn insert(settings: &PostgresSettings) -> String {
+/// The statement that writes rows and moves the lane's position. `moves` determines its form.
+fn insert(settings: &PostgresSettings, moves: bool) -> String {
     let (table, progress, names) = (settings.quoted(), settings.progress(), names());
     let arrays = |before: usize, count: usize| joined((1..=count).map(|number| format!("${}", before + number)), ", ");
     let parameter = |name: &str| {
@@ -192,7 +221,7 @@ fn insert(settings: &PostgresSettings) -> String {
     });
     let feed = feed.unwrap_or_default();
     let (locked, is_current) = (locked(&progress), IS_CURRENT);
-    let (newest, moved_back) = (newest(&table), moved_back(settings, "lane", "is_ready"));
+    let (newest, moved_back) = (newest(&table), moved_back(settings, moves, "lane", "is_ready"));
     let [offsets, ids] = ["event_offset", "event_id"].map(parameter);
     // An event above the highest offset has no row. Most events are new, and need no search for their row then.
     let highest = format!("coalesce((select max(e.event_offset) from {table} as e where e.channel_id = $1), -1)");
@@ -217,17 +246,19 @@ fn insert(settings: &PostgresSettings) -> String {
          from lane where p.channel_id = $1 and lane.is_ready returning p.sink) \
          select (select count(*) from moved where sink = $2), {BACKEND}, \
          coalesce((select is_ready from lane), true), (select count(*) from moved_back), \
-         case when not $6 then set_config('synchronous_commit', 'off', true) end{notify}{feed}",
+         case when not $6 then set_config('synchronous_commit', 'off', true) end, \
+         case when (select is_ready from lane) and (select count(*) from written) < cardinality({offsets}) - (select count(*) from existing) \
+         then current_setting('{SUPPRESSED_ROW}') end{notify}{feed}",
         existing_id = identity("e.event_id"),
         given_id = identity("given.event_id"),
     )
 }
 
-/// The statement that gives positions to rows of an older version.
-fn number(settings: &PostgresSettings) -> String {
+/// The statement that gives positions to rows of an older version. `moves` determines its form.
+fn number(settings: &PostgresSettings, moves: bool) -> String {
     let (table, progress) = (settings.quoted(), settings.progress());
     let (locked, is_current) = (locked(&progress), IS_CURRENT);
-    let (newest, moved_back) = (newest(&table), moved_back(settings, "channel", "is_current"));
+    let (newest, moved_back) = (newest(&table), moved_back(settings, moves, "channel", "is_current"));
     format!(
         "with {locked}, \
          channel as (select {newest} as newest, {is_current} as is_current), \
@@ -249,12 +280,25 @@ fn number(settings: &PostgresSettings) -> String {
 /// Moves the cursors of consumers back that are above the newest position, because the table was restored from a backup, and ends
 /// their leases: the statement gives the positions above `newest` to rows that each consumer must receive. `from` has the newest
 /// position, and the condition `holds`.
-fn moved_back(settings: &PostgresSettings, from: &str, holds: &str) -> String {
-    let Some(consumers) = settings.consumers() else { return "moved_back as (select where false)".to_owned() };
+fn moved_back(settings: &PostgresSettings, moves: bool, from: &str, holds: &str) -> String {
+    if !moves {
+        return "moved_back as (select where false)".to_owned();
+    }
+    let consumers = settings.consumers_of_any_feed();
     format!(
         "moved_back as (update {consumers} as c set through = least(c.through, {from}.newest), lease = null, \
          leased_until = null, leased_through = null from {from} where {from}.{holds} and c.channel_id = $1 \
          and (c.through > {from}.newest or c.leased_through > {from}.newest) returning c.consumer)"
+    )
+}
+
+/// A query for whether the role may move the cursors of consumers. Null if the table of consumers does not exist. The column distinguishes
+/// this table from another program's table with the same name.
+fn may_move(settings: &PostgresSettings) -> String {
+    let consumers = settings.consumers_of_any_feed();
+    format!(
+        "select has_table_privilege(a.attrelid, 'select') and has_table_privilege(a.attrelid, 'update') \
+         from pg_attribute as a where a.attrelid = to_regclass('{consumers}') and a.attname = 'leased_through'"
     )
 }
 

@@ -1,7 +1,6 @@
 //! Opens the database, writes to it, and closes it if its file was moved or replaced.
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use tracing::{error, info, warn};
 
 use super::SqliteSettings;
+use super::descriptors::ConnectedFile;
 use super::error::{self, SqliteError};
 use super::feed::FeedReader;
 use super::files::{self, Files};
@@ -35,9 +35,6 @@ const LONG_LOG: u64 = 64 << 20;
 /// How long an attempt to open the database numbers existing rows. The next attempt continues.
 const NUMBERING: Duration = Duration::from_secs(5);
 
-/// The permissions of a new database, reduced by the umask. A file sink uses the same permissions.
-const MODE: u32 = 0o640;
-
 /// The database. It is opened when it is needed.
 pub(super) struct Database {
     pub(super) settings: Arc<SqliteSettings>,
@@ -56,10 +53,11 @@ pub(super) struct Database {
     pub(super) is_log_reported: bool,
 }
 
-/// An open database. The fields are in this order because the connection must be closed before the files.
+/// An open database. The fields are in the order in which they must be dropped.
 struct OpenDatabase {
     connection: Connection,
     files: Files,
+    _connected: ConnectedFile,
 }
 
 impl Database {
@@ -187,7 +185,7 @@ impl Database {
     }
 
     /// Closes the database if its path leads to another file or content.
-    fn close_changed(&mut self) -> Result<(), SinkError> {
+    pub(super) fn close_changed(&mut self) -> Result<(), SinkError> {
         match &self.open {
             Some(open) if !open.files.is_at_path() => self.close(),
             Some(open) if open.files.is_overwritten() => self.discard(),
@@ -204,8 +202,11 @@ impl Database {
     /// Closes the database. If the file was moved, its log stayed at the path. The log is then first written into the moved
     /// file.
     fn close(&mut self) -> Result<(), SinkError> {
+        let reader = self.reader.clone();
+        // Until the log was removed: the reader must not open it. The reader is also closed if the database is not open, because the
+        // database cannot be opened while the reader uses a log that was removed.
+        let _closed = reader.close();
         let Some(open) = self.open.take() else { return Ok(()) };
-        self.reader.close();
         if open.files.is_at_path() {
             drop(open.connection);
             open.files.remove_owner();
@@ -244,8 +245,9 @@ impl Database {
     /// Closes a file whose content was replaced. The log belongs to the previous content, so it is removed and not written
     /// into the file.
     fn discard(&mut self) -> Result<(), SinkError> {
+        let reader = self.reader.clone();
+        let _closed = reader.close();
         let Some(open) = self.open.take() else { return Ok(()) };
-        self.reader.close();
         let path = &self.settings.path;
         if let Err(error) = open.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
             self.open = Some(open);
@@ -299,12 +301,11 @@ impl Database {
             files::require_regular(path, &metadata)?;
         }
         // SQLite would create the file with other permissions.
-        let main = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path);
-        let main = main.map_err(|error| error::opening(&error, path))?;
+        let (connected, main) = ConnectedFile::create(path).map_err(|error| error::opening(&error, path))?;
         let connection = open(&self.settings, &self.statements).map_err(|failure| failure.at(path))?;
-        let mut open = OpenDatabase { connection, files: Files::of(path, main)? };
-        open.files.note();
-        Ok(open)
+        let mut files = Files::of(path, &connected, main)?;
+        files.note();
+        Ok(OpenDatabase { connection, files, _connected: connected })
     }
 }
 

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
+use crate::table::SUPPRESSED;
 use crate::{Fault, SinkError, Undelivered};
 use net::shortage::Shortage;
 
@@ -55,6 +56,11 @@ impl From<SinkError> for SqliteError {
     fn from(error: SinkError) -> Self {
         Self::Other(error)
     }
+}
+
+/// The error of a row that a trigger has suppressed with `raise(ignore)`: the same as if it had raised an error.
+pub(super) fn suppressed() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CONSTRAINT_TRIGGER), Some(SUPPRESSED.to_owned()))
 }
 
 pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {

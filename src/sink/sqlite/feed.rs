@@ -6,11 +6,12 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
@@ -18,12 +19,13 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::database::BUSY;
+use super::descriptors::ConnectedFile;
 use super::error::{SqliteError, opening};
 use super::schema::columns;
 use super::{SqliteSettings, Writing, files};
 use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, checked_cursor, lease};
 use crate::feed::{ChannelPosition, Committed, ConsumerState, FeedError, FeedPage, FeedPosition, FeedTable, Leased};
-use crate::system::{Identity, identity_at};
+use crate::system::identity_at;
 use crate::table::positions::{POSITION, consumers};
 use crate::table::progress;
 use crate::{SinkError, blocking};
@@ -47,8 +49,9 @@ pub(super) struct SqliteFeed {
     changes: watch::Sender<u64>,
     /// Started at the first request for changes.
     listener: OnceLock<AbortOnDropHandle<()>>,
-    /// One thread at a time reads. The others would only wait for the connection.
-    turn: tokio::sync::Mutex<()>,
+    /// One thread at a time reads. The others would only wait for the connection. The turn belongs to the thread, which continues
+    /// when its request was canceled.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The connection that reads. It is opened when it is needed.
@@ -59,27 +62,34 @@ pub(super) struct FeedReader {
     has_read: AtomicBool,
 }
 
-struct OpenReader {
+/// An open connection. The fields are in the order in which they must be dropped.
+pub(super) struct OpenReader {
     connection: Connection,
-    /// The file that was opened.
-    identity: Option<Identity>,
+    connected: ConnectedFile,
 }
 
 impl FeedReader {
-    /// Closes the connection. Waits until nothing reads.
-    pub(super) fn close(&self) {
-        lock(&self.open).take();
+    /// Closes the connection. Waits until nothing reads. No connection is opened until the result is dropped.
+    pub(super) fn close(&self) -> MutexGuard<'_, Option<OpenReader>> {
+        let mut reader = lock(&self.open);
+        *reader = None;
+        reader
     }
 
-    /// Reads in one transaction. `None` if the database or the table does not exist yet.
+    /// Reads in one transaction. `None` if the database or the table does not exist yet. Must be called on a thread that can block.
     fn read<T>(
         &self,
         settings: &SqliteSettings,
+        writing: &Weak<Writing>,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<Option<T>, SinkError> {
         let mut reader = lock(&self.open);
-        if reader.as_ref().is_some_and(|open| open.identity != identity_at(&settings.path)) {
+        if reader.as_ref().is_none_or(|open| identity_at(&settings.path) != Some(open.connected.identity())) {
             *reader = None;
+            // The writer waits for this lock when it closes the database.
+            drop(reader);
+            close_changed(writing)?;
+            reader = lock(&self.open);
         }
         if reader.is_none() {
             *reader = OpenReader::open(settings, !self.has_read.load(Ordering::Relaxed))?;
@@ -99,13 +109,13 @@ impl OpenReader {
     /// Opens the database. `None` if it may be a new one, and the database or the table does not exist yet.
     fn open(settings: &SqliteSettings, may_be_new: bool) -> Result<Option<Self>, SinkError> {
         let path = &*settings.path;
-        let identity = identity_at(path);
         let metadata = match fs::metadata(path) {
             Err(error) if may_be_new && error.kind() == ErrorKind::NotFound => return Ok(None),
             found => found.map_err(|error| opening(&error, path))?,
         };
         files::require_regular(path, &metadata)?;
         files::check_log(path)?;
+        let connected = ConnectedFile::of(&metadata);
         let open = || -> rusqlite::Result<(Connection, bool, bool)> {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(path, flags)?;
@@ -118,7 +128,7 @@ impl OpenReader {
             Ok((connection, !table.is_empty(), has_positions && has_consumers))
         };
         match open().map_err(|error| SqliteError::from(error).at(path))? {
-            (connection, _, true) => Ok(Some(Self { connection, identity })),
+            (connection, _, true) => Ok(Some(Self { connection, connected })),
             (_, false, false) if may_be_new => Ok(None),
             _ => Err(SinkError::away(format!(
                 "the tables of {} have no positions or no consumers yet: the sink completes them when it writes next",
@@ -126,6 +136,18 @@ impl OpenReader {
             ))),
         }
     }
+}
+
+/// Closes the writer's database if its path leads to another file. The reader would share the log and its index with the writer, and
+/// they belong to the previous file.
+fn close_changed(writing: &Weak<Writing>) -> Result<(), SinkError> {
+    let writing = writing.upgrade().ok_or_else(ended)?;
+    let Some(writer) = writing.writer.get() else { return Ok(()) };
+    Handle::current().block_on(writer.close_changed())
+}
+
+fn ended() -> SinkError {
+    SinkError::away("the sink of this feed has ended: retry".to_owned())
 }
 
 impl SqliteFeed {
@@ -137,7 +159,7 @@ impl SqliteFeed {
             writing: Arc::downgrade(writing),
             changes: writing.changes.clone(),
             listener: OnceLock::new(),
-            turn: tokio::sync::Mutex::default(),
+            turn: Arc::default(),
         }
     }
 
@@ -148,13 +170,17 @@ impl SqliteFeed {
     ) -> Result<T, SinkError> {
         self.writing()?;
         let (settings, statements, reader) = (self.settings.clone(), self.statements.clone(), self.reader.clone());
-        let _turn = self.turn.lock().await;
-        let read = move || reader.read(&settings, |connection| work(&statements, connection));
+        let writing = self.writing.clone();
+        let turn = self.turn.clone().lock_owned().await;
+        let read = move || {
+            let _turn = turn;
+            reader.read(&settings, &writing, |connection| work(&statements, connection))
+        };
         Ok(blocking(read).await?.unwrap_or_default())
     }
 
     fn writing(&self) -> Result<Arc<Writing>, SinkError> {
-        self.writing.upgrade().ok_or_else(|| SinkError::away("the sink of this feed has ended: retry".to_owned()))
+        self.writing.upgrade().ok_or_else(ended)
     }
 
     async fn write<T: Send + 'static>(
@@ -259,7 +285,8 @@ impl FeedTable for SqliteFeed {
 
     fn changes(&self) -> watch::Receiver<u64> {
         self.listener.get_or_init(|| {
-            let listening = listen(self.settings.clone(), self.reader.clone(), self.changes.clone());
+            let (settings, reader) = (self.settings.clone(), self.reader.clone());
+            let listening = listen(settings, reader, self.writing.clone(), self.changes.clone());
             AbortOnDropHandle::new(tokio::spawn(listening))
         });
         self.changes.subscribe()
@@ -267,16 +294,21 @@ impl FeedTable for SqliteFeed {
 }
 
 /// Tells the feed that another connection has written.
-async fn listen(settings: Arc<SqliteSettings>, reader: Arc<FeedReader>, changes: watch::Sender<u64>) {
+async fn listen(
+    settings: Arc<SqliteSettings>,
+    reader: Arc<FeedReader>,
+    writing: Weak<Writing>,
+    changes: watch::Sender<u64>,
+) {
     let mut known = None;
     let mut ticks = interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let (settings, reader) = (settings.clone(), reader.clone());
+        let (settings, reader, writing) = (settings.clone(), reader.clone(), writing.clone());
         // SQLite changes this number when another connection has written.
         let version = |connection: &Connection| connection.pragma_query_value(None, "data_version", |row| row.get(0));
-        match blocking(move || reader.read(&settings, version)).await {
+        match blocking(move || reader.read(&settings, &writing, version)).await {
             Ok(version) => {
                 let version: Option<i64> = version;
                 if std::mem::replace(&mut known, version) != version {

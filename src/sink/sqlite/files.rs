@@ -21,8 +21,10 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::descriptors::ConnectedFile;
 use super::error;
 use crate::SinkError;
 use crate::system::{Identity, identity, identity_at, other_kind};
@@ -34,12 +36,11 @@ const HEADER: usize = 100;
 /// file. All programs that have the database open use the same format of the index: <https://sqlite.org/walformat.html>.
 const INDEX: usize = 136;
 
-/// The files of an open database. They must be closed after the connection, because closing a file releases all locks that
-/// the process has on it.
+/// The files of an open database.
 pub(super) struct Files {
     path: PathBuf,
-    main: File,
-    index: File,
+    main: Arc<File>,
+    index: Arc<File>,
     identity: Identity,
     log_identity: Option<Identity>,
     index_identity: Option<Identity>,
@@ -59,11 +60,11 @@ struct FileState {
 
 impl Files {
     /// The files of a database that was just opened through `main`, and whose log exists.
-    pub(super) fn of(path: &Path, main: File) -> Result<Self, SinkError> {
+    pub(super) fn of(path: &Path, connected: &ConnectedFile, main: Arc<File>) -> Result<Self, SinkError> {
         let failure = |error| error::opening(&error, path);
-        let identity = identity(&main.metadata().map_err(failure)?);
+        let identity = connected.identity();
         let [log_identity, index_identity] = ["-wal", "-shm"].map(|suffix| identity_at(&beside(path, suffix)));
-        let index = File::open(beside(path, "-shm")).map_err(failure)?;
+        let index = connected.index(&beside(path, "-shm")).map_err(failure)?;
         let files = Self { path: path.to_owned(), main, index, identity, log_identity, index_identity, seen: None };
         let owner = format!("{} {}", written(Some(identity)), written(log_identity));
         fs::write(beside(path, "-owner"), owner).map_err(failure)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params, params_from_iter};
 
-use super::error::SqliteError;
+use super::error::{SqliteError, suppressed};
 use super::read::key_of;
 use super::schema::Statements;
 use crate::table::{Cell, Row, displaced, overtaken, without_row};
@@ -152,6 +152,7 @@ impl Statements {
         let mut insert = connection.prepare(&self.insert)?;
         let indexes = self.index.iter().map(|index| connection.prepare(index));
         let mut indexes = indexes.collect::<Result<Vec<_>, _>>()?;
+        let mut look = None;
         let mut merge = self.merge.as_ref().map(|merge| connection.prepare(merge)).transpose()?;
         for (before, row) in rows.iter().enumerate() {
             let failed = |error| SqliteError::Sqlite(error, Some(before));
@@ -163,6 +164,16 @@ impl Statements {
                 let id = connection.last_insert_rowid();
                 for index in &mut indexes {
                     index.execute([id]).map_err(failed)?;
+                }
+            } else {
+                // The event has a row, or a trigger has suppressed it.
+                let [offset, id] = row.key();
+                let look = match &mut look {
+                    Some(look) => look,
+                    none => none.insert(connection.prepare(&self.look)?),
+                };
+                if !look.exists(params![channel, offset, id])? {
+                    return Err(failed(suppressed()));
                 }
             }
             if let (Some(merge), Some(operation)) = (&mut merge, &row.operation) {

@@ -13,6 +13,7 @@ use rustix::fs::{Access, access};
 use uuid::Uuid;
 
 use super::database::BUSY;
+use super::descriptors::ConnectedFile;
 use super::error::{self, SqliteError};
 use super::lane::Work;
 use super::read::read;
@@ -60,6 +61,7 @@ pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
             }
         })
     })?;
+    let _connected = ConnectedFile::of(&metadata);
     open(path).and_then(|mut connection| rehearse(&mut connection, settings)).map_err(failed)?;
     Ok(found.unwrap_or_else(|| format!("it was removed during the check: {} will be created", path.display())))
 }
@@ -97,6 +99,7 @@ fn rehearse(connection: &mut Connection, settings: &SqliteSettings) -> Result<()
         epoch: 0,
         through: None,
         pending,
+        replayed: BTreeSet::new(),
         confirmed: None,
         late: Vec::new(),
     });

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use uuid::Uuid;
 
 use super::database::BUSY;
+use super::descriptors::ConnectedFile;
 use super::error::SqliteError;
 use super::schema::{Statements, columns};
 use super::{SqliteSettings, files};
@@ -77,6 +78,7 @@ pub(super) fn read<T>(
     let Ok(metadata) = fs::metadata(path) else { return Ok(None) };
     files::require_regular(path, &metadata)?;
     files::check_log(path)?;
+    let _connected = ConnectedFile::of(&metadata);
     let read = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;

@@ -118,7 +118,7 @@ impl Statements {
             ),
             index: indexes.iter().map(|index| index.add(&settings.table)).collect(),
             oldest: format!(
-                "select id, delivered, octet_length(record), channel_id, {POSITION} from {table} order by id limit ?1"
+                "select id, delivered, octet_length(record), channel_id, channel, {POSITION} from {table} order by id limit ?1"
             ),
             cursor: format!(
                 "select through from {} where consumer = ?1 and channel_id = ?2",

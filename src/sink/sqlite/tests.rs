@@ -81,7 +81,15 @@ impl Fixture {
 
 fn recorded(epoch: u64, through: i64) -> Recorded {
     let (lane, through) = (lane(&channel(1)), Some(offset(through)));
-    Recorded { lane, epoch, through, pending: BTreeSet::new(), confirmed: None, late: Vec::new() }
+    Recorded {
+        lane,
+        epoch,
+        through,
+        pending: BTreeSet::new(),
+        replayed: BTreeSet::new(),
+        confirmed: None,
+        late: Vec::new(),
+    }
 }
 
 fn key(message: &Message) -> EventKey {
@@ -119,8 +127,15 @@ async fn deliver(sink: &Sqlite, channel: &ChannelRef, messages: &[Message]) -> R
     let position = sink.position(&lane).await.map_err(|error| Undelivered::after(0, error))?;
     let after = if let Position::At(after) = position { after } else { None };
     if let Position::Missing(_) = position {
-        let begin =
-            Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None, late: Vec::new() };
+        let begin = Recorded {
+            lane,
+            epoch: 1,
+            through: None,
+            pending: BTreeSet::new(),
+            replayed: BTreeSet::new(),
+            confirmed: None,
+            late: Vec::new(),
+        };
         sink.resume(&begin).await.map_err(|error| Undelivered::after(0, error))?;
     }
     deliver_after(sink, channel, after, messages).await
@@ -184,8 +199,9 @@ async fn a_refused_event_stops_only_later_events_of_its_lane() {
     assert_eq!(place.numbers("select through from order_progress order by channel_id"), [3, 9]);
 }
 
-/// Triggers that refuse every event from offset 3 on, and one that fails for them because it does not fit the table.
-const REFUSE_ALL: [&str; 2] = [
+/// Triggers that refuse or suppress every event from offset 3 on, and one that fails for them because it does not fit the table.
+const REFUSE_ALL: [&str; 3] = [
+    "create trigger refuses before insert on \"order\" when new.event_offset >= 3 begin select raise(ignore); end",
     "create trigger refuses before insert on \"order\" when new.event_offset >= 3 begin select raise(abort, 'closed'); end",
     "create trigger refuses before insert on \"order\" when new.event_offset >= 3 begin \
      insert into nowhere values (1); end",
@@ -220,6 +236,25 @@ async fn a_table_that_refuses_every_event_waits_and_one_that_refuses_an_event_na
         let refused = deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap_err();
         assert!(matches!(refused.error, SinkError::Refused { fault: Fault::Event, .. }), "{refused:?}");
     }
+}
+
+#[tokio::test]
+async fn a_row_that_a_trigger_suppresses_is_refused_and_leaves_no_gap_in_the_positions() {
+    let place = Fixture::new();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), [1, 2])).await.unwrap();
+    let suppress = "create trigger suppresses before insert on \"order\" when new.event_offset in (2, 4) \
+                    begin select raise(ignore); end";
+    place.reader().execute_batch(suppress).unwrap();
+    // Event 2 has a row.
+    let refused = deliver(&sink, &channel(1), &records(&channel(1), 2..7)).await.unwrap_err();
+    assert_eq!(refused.delivered, 2);
+    assert!(matches!(refused.error, SinkError::Refused { fault: Fault::Event, .. }), "{refused:?}");
+    assert!(refused.error.to_string().contains("suppresses rows without an error"), "{refused:?}");
+    assert_eq!(place.numbers("select through from order_progress"), [3]);
+    deliver(&sink, &channel(1), &records(&channel(1), 5..7)).await.unwrap();
+    assert_eq!(place.offsets(), [1, 2, 3, 5, 6]);
+    assert_eq!(place.numbers("select position from \"order\" order by id"), [1, 2, 3, 4, 5]);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 //! deleting rows does not make it shorter.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use super::SqliteSettings;
 use super::database::{Database, checkpoint_now};
 use super::schema::Statements;
 use super::{error, files};
-use crate::settings::FeedConsumer;
+use crate::settings::{ConsumedChannel, FeedConsumer};
 use net::Chain;
 use telemetry::metrics::Upkeep;
 
@@ -140,15 +141,22 @@ fn over(
 ) -> rusqlite::Result<Vec<i64>> {
     let oldest_kept = settings.keep_for.and_then(|keep| Timestamp::now().checked_sub(keep).ok());
     let oldest_kept = oldest_kept.map(|time| format!("{time:.3}"));
-    let committed = committed(transaction, settings, statements)?;
+    let mut committed_in = BTreeMap::new();
     let mut oldest = transaction.prepare(&statements.oldest)?;
     let mut rows = oldest.query([i64::try_from(AT_ONCE).unwrap_or(i64::MAX)])?;
     let (mut over, mut bytes) = (Vec::new(), 0);
     // The query returns rows in the order in which they were written. If one row is kept, all later rows are kept too.
     while let Some(row) = rows.next()? {
         let (id, delivered, size) = (row.get(0)?, row.get::<_, String>(1)?, row.get::<_, u32>(2)?);
-        let (channel, position) = (row.get_ref(3)?.as_str()?, row.get::<_, Option<i64>>(4)?);
-        let is_awaited = committed.get(channel).is_some_and(|through| position.is_none_or(|at| at > *through));
+        let (channel, position) = ((row.get(3)?, row.get(4)?), row.get::<_, Option<i64>>(5)?);
+        let committed = match committed_in.entry(channel) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let committed = committed(transaction, settings, statements, new.key())?;
+                *new.insert(committed)
+            }
+        };
+        let is_awaited = committed.is_some_and(|through| position.is_none_or(|at| at > through));
         if bytes >= excess && (is_awaited || oldest_kept.as_ref().is_none_or(|kept| delivered >= *kept)) {
             break;
         }
@@ -158,19 +166,24 @@ fn over(
     Ok(over)
 }
 
-/// The position up to which all consumers in `keep_for_consumers` have processed each of their channels. A consumer that has not
-/// begun has processed nothing.
+/// The position up to which all consumers in `keep_for_consumers` that may read this channel have processed it. The
+/// channel is given by its id and its name. `None` if no such consumer may read it. A consumer that has not begun has processed nothing.
 fn committed(
     transaction: &Transaction<'_>,
     settings: &SqliteSettings,
     statements: &Statements,
-) -> rusqlite::Result<BTreeMap<String, i64>> {
-    let mut committed = BTreeMap::new();
-    for FeedConsumer { consumer, channel } in &settings.keep_for_consumers {
-        let channel = channel.to_string();
-        let cursor = transaction.query_row(&statements.cursor, params![consumer, channel], |row| row.get::<_, i64>(0));
+    (id, name): &(String, String),
+) -> rusqlite::Result<Option<i64>> {
+    let known = id.parse().ok();
+    let may_read = |kept: &&FeedConsumer| match &kept.channel {
+        ConsumedChannel::Known(id) => Some(*id) == known,
+        ConsumedChannel::Named(named) => named == name,
+    };
+    let mut committed = None;
+    for FeedConsumer { consumer, .. } in settings.keep_for_consumers.iter().filter(may_read) {
+        let cursor = transaction.query_row(&statements.cursor, params![consumer, id], |row| row.get::<_, i64>(0));
         let through = cursor.optional()?.unwrap_or(0);
-        committed.entry(channel).and_modify(|known: &mut i64| *known = through.min(*known)).or_insert(through);
+        committed = Some(committed.map_or(through, |lowest: i64| lowest.min(through)));
     }
     Ok(committed)
 }

@@ -1,6 +1,7 @@
 //! The thread that writes. It combines the work of several lanes into one transaction.
 //!
-//! Each lane and each request of a feed submits one piece of work at a time, so their numbers bound the queue.
+//! Each lane submits one piece of work at a time. A request of a feed can be canceled while its work is in the queue: this work is then
+//! skipped.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -56,6 +57,11 @@ impl Writer {
         self.use_database(Database::reopen).await
     }
 
+    /// Closes the open file if another file is now at the path.
+    pub(super) async fn close_changed(&self) -> Result<(), SinkError> {
+        self.use_database(Database::close_changed).await
+    }
+
     /// Does the work of a feed in one transaction, and waits until it is synced to disk.
     pub(super) async fn transact<T: Send + 'static>(
         &self,
@@ -64,12 +70,20 @@ impl Writer {
         self.use_database(|database| database.transact(work)).await
     }
 
+    /// Uses the database, unless nothing awaits the result any more when the thread begins: the client of an abandoned request would
+    /// not learn that it has a lease.
     async fn use_database<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Database) -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, SinkError> {
-        self.ask(|answer| Job::Other(Box::new(move |database: &mut Database| drop(answer.send(work(database))))))
-            .await?
+        self.ask(|answer| {
+            Job::Other(Box::new(move |database: &mut Database| {
+                if !answer.is_closed() {
+                    drop(answer.send(work(database)));
+                }
+            }))
+        })
+        .await?
     }
 
     /// Sends a job to the thread, and waits for its answer.

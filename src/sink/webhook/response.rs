@@ -14,6 +14,7 @@ const MAX_BODY: usize = 64 * 1024;
 /// The longest time spent on reading a body whose content is not needed.
 pub(super) const DRAINING: Duration = Duration::from_secs(1);
 
+#[derive(Clone)]
 pub(super) struct RequestRefusal {
     pub(super) error: SinkError,
     pub(super) about: RefusalScope,

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **One fetch at a time.** While a token is being fetched, all requests that need a token wait for it.
+//! * **One fetch at a time.** While a token is being fetched, all requests that need a token wait for it. If the fetch fails,
+//!   they fail too: otherwise they would fetch one after the other, and the last one would wait for many timeouts.
 //! * **A token is renewed before it expires,** and once more if the endpoint answers 401. If no new token can be fetched,
 //!   the current token is used until it expires.
 //! * **Nothing leaks.** Neither the client secret nor a token appears in an error or in `Debug`. The only part of a
@@ -86,7 +87,14 @@ pub(super) struct Tokens {
     settings: OAuth2,
     client: Client,
     timeout: Duration,
-    cached: Mutex<Option<CachedToken>>,
+    cached: Mutex<LastFetch>,
+}
+
+#[derive(Default)]
+struct LastFetch {
+    token: Option<CachedToken>,
+    /// When the last failed fetch ended, and why it failed.
+    failure: Option<(Instant, RequestRefusal)>,
 }
 
 struct CachedToken {
@@ -106,29 +114,36 @@ struct Granted {
 
 impl Tokens {
     pub(super) fn new(settings: OAuth2, client: Client, timeout: Duration) -> Self {
-        Self { settings, client, timeout, cached: Mutex::new(None) }
+        Self { settings, client, timeout, cached: Mutex::default() }
     }
 
     pub(super) async fn authorization(&self) -> Result<HeaderValue, RequestRefusal> {
+        let began = Instant::now();
         let mut cached = self.cached.lock().await;
-        let now = Instant::now();
-        if let Some(token) = cached.as_ref().filter(|token| now < token.renew_at) {
+        let LastFetch { token, failure } = &mut *cached;
+        if let Some(token) = token.as_ref().filter(|token| Instant::now() < token.renew_at) {
             return Ok(token.authorization.clone());
         }
-        match (self.fetch().await, cached.as_mut()) {
-            (Ok(fetched), _) => Ok(cached.insert(fetched).authorization.clone()),
+        if let Some((_, refusal)) = failure.as_ref().filter(|(ended, _)| began < *ended) {
+            return Err(refusal.clone());
+        }
+        match (self.fetch().await, token) {
+            (Ok(fetched), token) => Ok(token.insert(fetched).authorization.clone()),
             (Err(_), Some(token)) if Instant::now() < token.ends_at => {
                 token.renew_at = Instant::now() + AGAIN;
                 Ok(token.authorization.clone())
             }
-            (Err(refusal), _) => Err(refusal),
+            (Err(refusal), _) => {
+                *failure = Some((Instant::now(), refusal.clone()));
+                Err(refusal)
+            }
         }
     }
 
     pub(super) async fn forget(&self, refused: &HeaderValue) {
-        let mut cached = self.cached.lock().await;
-        if cached.as_ref().is_some_and(|token| token.authorization == *refused) {
-            *cached = None;
+        let token = &mut self.cached.lock().await.token;
+        if token.as_ref().is_some_and(|token| token.authorization == *refused) {
+            *token = None;
         }
     }
 

@@ -80,6 +80,7 @@ async fn run(data: &[u8]) {
             epoch: 1,
             through: Offset::new(through),
             pending: BTreeSet::new(),
+            replayed: BTreeSet::new(),
             confirmed,
             late: Vec::new(),
         };

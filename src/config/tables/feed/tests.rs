@@ -4,9 +4,12 @@ use std::os::unix::fs::PermissionsExt;
 
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use super::*;
 use crate::config::{Config, ConfigError, ConfigText};
+use ::proof::event::ChannelId;
+use ::sink::ConsumedChannel;
 
 const REST: &str = r#"
 [api]
@@ -203,8 +206,16 @@ fn the_sink_of_the_feed_knows_that_it_is_read_and_which_consumers_it_waits_for()
     let feed = format!("{feed}{channels}");
     let kept = table_with(&feed, "keep_for = \"1h\"\nkeep_for_consumers = [\"ledger\"]\n");
     let kept = kept.unwrap_or_else(|error| panic!("{error}")).keep_for_consumers;
-    let found: Vec<_> = kept.iter().map(|of| (&*of.consumer, of.channel.0.as_u128())).collect();
-    assert_eq!(found, [("ledger", 0xc), ("ledger", 0xd)]);
+    let known = |number| ConsumedChannel::Known(ChannelId(Uuid::from_u128(number)));
+    let found: Vec<_> = kept.into_iter().map(|of| (of.consumer, of.channel)).collect();
+    assert_eq!(found, [("ledger".to_owned(), known(0xc)), ("ledger".to_owned(), known(0xd))]);
+
+    // The table can contain events of this channel from an earlier run.
+    let growing = feed.replace("\"d\"]", "\"later\"]") + "[discover]\nchannels = \"all\"\nsinks = [\"kept\"]\n";
+    let kept = table_with(&growing, "keep_for = \"1h\"\nkeep_for_consumers = [\"ledger\"]\n");
+    let kept = kept.unwrap_or_else(|error| panic!("{error}")).keep_for_consumers;
+    let channels: Vec<_> = kept.into_iter().map(|of| of.channel).collect();
+    assert_eq!(channels, [known(0xc), ConsumedChannel::Named("later".to_owned())]);
 
     for (feed, keys, words) in [
         (

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 
 use crate::config::reading::Section;
 use crate::config::tables::channel::Channel;
-use ::proof::event::ChannelId;
-use ::sink::FeedConsumer;
+use ::sink::{ConsumedChannel, FeedConsumer};
 
 /// The sink whose table the feed reads, and the consumers of the feed. Mistakes in these keys are reported with the feed.
 #[derive(Default)]
 pub(crate) struct FeedUsage {
     sink: Option<String>,
     /// The channels of each consumer.
-    consumers: BTreeMap<String, Vec<ChannelId>>,
+    consumers: BTreeMap<String, Vec<ConsumedChannel>>,
 }
 
 impl FeedUsage {
@@ -24,8 +23,11 @@ impl FeedUsage {
         let section = feed.section("consumers");
         let channels_of = |name: &str| {
             let listed = section.section(name).list("channels").ok().flatten().unwrap_or_default();
-            let is_listed = |channel: &&Channel| listed.iter().any(|name| **name == *channel.channel.name);
-            channels.iter().filter(is_listed).map(|channel| channel.channel.id).collect()
+            let channel = |name: String| match channels.iter().find(|known| *known.channel.name == *name) {
+                Some(known) => ConsumedChannel::Known(known.channel.id),
+                None => ConsumedChannel::Named(name),
+            };
+            listed.into_iter().map(channel).collect()
         };
         let names = section.names().unwrap_or_default();
         Self {
@@ -45,7 +47,8 @@ impl FeedUsage {
             let names: Vec<_> = self.consumers.keys().map(String::as_str).collect();
             format!("names the consumer {name:?}, which is not one of the consumers of the feed: {}", names.join(", "))
         })?;
-        let of_channel = |channel: &ChannelId| FeedConsumer { consumer: name.to_owned(), channel: *channel };
+        let of_channel =
+            |channel: &ConsumedChannel| FeedConsumer { consumer: name.to_owned(), channel: channel.clone() };
         Ok(channels.iter().map(of_channel).collect())
     }
 }

@@ -1,8 +1,16 @@
 //! Positions, the feed that reads them, and the consumers that hold rows back.
 
+use std::sync::mpsc;
+
+use futures_util::FutureExt;
+use tokio::runtime::Builder;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
 use super::*;
+use crate::feed::lease::{ConsumerRef, LeaseStore, NewLease};
 use crate::feed::{Committed, FeedError, FeedPosition, FeedTable, Leased};
-use crate::settings::FeedConsumer;
+use crate::settings::{ConsumedChannel, FeedConsumer};
 
 /// The positions in the order in which the rows were written.
 const POSITIONS: &str = "select position from \"order\" order by id";
@@ -60,8 +68,15 @@ async fn several_lanes_of_one_channel_share_the_positions_of_a_table() {
     let sink = place.sink();
     let other = LaneRef { sink: "other".into(), ..lane(&channel(1)) };
     for lane in [lane(&channel(1)), other.clone()] {
-        let recorded =
-            Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None, late: Vec::new() };
+        let recorded = Recorded {
+            lane,
+            epoch: 1,
+            through: None,
+            pending: BTreeSet::new(),
+            replayed: BTreeSet::new(),
+            confirmed: None,
+            late: Vec::new(),
+        };
         sink.resume(&recorded).await.unwrap();
     }
     for (lane, after, offsets) in [
@@ -388,6 +403,111 @@ async fn a_feed_follows_a_replaced_file_and_leaves_no_log_behind() {
     place.assert_sound();
 }
 
+/// Replaces the file by a prepared copy, several times, while a client reads. Delivers an event after each time.
+async fn replaced_while_read(replace: impl Fn(&std::path::Path, &std::path::Path)) {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    deliver(&sink, &channel(1), &[record(&channel(1), 1)]).await.unwrap();
+    place.until_log_is_empty().await;
+    let [kept, next] = ["kept.db", "next.db"].map(|name| place.directory.path().join(name));
+    std::fs::copy(&place.settings.path, &kept).unwrap();
+    for round in 0..4 {
+        std::fs::copy(&kept, &next).unwrap();
+        place.until_log_is_empty().await;
+        // The writer remembers the state of the files after it has emptied the log.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let reader = feed.clone();
+        let reading = tokio::spawn(async move {
+            loop {
+                // Fails while the file is replaced.
+                drop(reader.newest(channel(1).id.0).await);
+                tokio::task::yield_now().await;
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        replace(&next, &place.settings.path);
+        let (channel, message) = (channel(1), [record(&channel(1), 2)]);
+        let delivered = deliver_after(&sink, &channel, Some(offset(1)), &message).await;
+        delivered.unwrap_or_else(|error| panic!("round {round}: {error:?}"));
+        assert_eq!(feed.newest(channel.id.0).await.unwrap().newest, 2, "round {round}");
+        reading.abort();
+    }
+    place.assert_sound();
+}
+
+#[tokio::test]
+async fn a_file_is_replaced_by_a_rename_while_a_client_reads() {
+    replaced_while_read(|next, path| std::fs::rename(next, path).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_file_is_overwritten_while_a_client_reads() {
+    let copy = |next: &std::path::Path, path: &std::path::Path| {
+        std::fs::copy(next, path).unwrap();
+    };
+    replaced_while_read(copy).await;
+}
+
+#[tokio::test]
+async fn a_read_of_a_moved_database_first_closes_the_writer() {
+    let place = place();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &[record(&channel(1), 1)]).await.unwrap();
+    place.until_log_is_empty().await;
+    let [copy, moved] = ["copy.db", "moved.db"].map(|name| place.directory.path().join(name));
+    std::fs::copy(&place.settings.path, &copy).unwrap();
+    // These rows are only in the log.
+    deliver(&sink, &channel(1), &records(&channel(1), 2..4)).await.unwrap();
+    std::fs::rename(&place.settings.path, &moved).unwrap();
+    std::fs::rename(&copy, &place.settings.path).unwrap();
+    assert_eq!(feed(&sink).newest(channel(1).id.0).await.unwrap().newest, 1);
+    assert_eq!(offsets_of(&moved), [1, 2, 3], "the log was written into the moved file");
+}
+
+#[test]
+fn canceled_reads_use_one_thread() {
+    let place = place();
+    let sink = place.sink();
+    let feed = feed(&sink);
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(3).build().unwrap();
+    // As if the disk did not answer: a read waits for this lock.
+    let hanging = sink.writing.reader.close();
+    runtime.block_on(async {
+        for _ in 0..5 {
+            let canceled = timeout(Duration::from_millis(10), feed.newest(channel(1).id.0)).await;
+            assert!(canceled.is_err(), "{canceled:?}");
+        }
+        timeout(Duration::from_secs(10), spawn_blocking(|| ())).await.expect("a thread is free").unwrap();
+    });
+    drop(hanging);
+    assert_eq!(runtime.block_on(feed.newest(channel(1).id.0)).unwrap(), FeedPosition::default());
+}
+
+#[tokio::test]
+async fn a_lease_that_nothing_awaits_any_more_is_not_taken() {
+    let place = place();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), 1..4)).await.unwrap();
+    let store = sink.feed.clone().unwrap();
+    let of = ConsumerRef { consumer: "ledger", channel: channel(1).id.0 };
+    let new = NewLease { after: 0, through: 2, lease: "abandoned".to_owned(), valid: VALID };
+    let (release, released) = mpsc::channel();
+    let busy = sink.writing.writer().unwrap().transact(move |_| {
+        released.recv().unwrap();
+        Ok(())
+    });
+    let abandon = async {
+        for _ in 0..3 {
+            assert!(store.take(of, &new).now_or_never().is_none(), "the writer is busy");
+        }
+        release.send(()).unwrap();
+    };
+    let (busy, ()) = tokio::join!(busy, abandon);
+    busy.unwrap();
+    assert_eq!(events(lease(&feed(&sink), 9, VALID).await).1, [1, 2, 3]);
+}
+
 #[tokio::test]
 async fn a_channel_is_not_empty_while_its_database_cannot_be_read() {
     let place = place();
@@ -414,6 +534,31 @@ async fn a_channel_is_not_empty_while_its_database_cannot_be_read() {
     assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 4);
 }
 
+fn kept(channel: ConsumedChannel) -> FeedConsumer {
+    FeedConsumer { consumer: "ledger".to_owned(), channel }
+}
+
+#[tokio::test]
+async fn keep_for_waits_for_the_consumers_of_a_channel_that_is_not_added_yet() {
+    let mut place = place();
+    let sink = place.sink();
+    deliver(&sink, &channel(1), &records(&channel(1), 1..4)).await.unwrap();
+    deliver(&sink, &channel(2), &records(&channel(2), 1..4)).await.unwrap();
+    feed(&sink).set_cursor("ledger", channel(1).id.0, 1).await.unwrap();
+    drop(sink);
+    place.reader().execute_batch("update \"order\" set delivered = '2020-01-01T00:00:00.000Z'").unwrap();
+    place.settings.keep_for = Some(Duration::from_secs(60 * 60));
+    place.settings.keep_for_consumers = vec![kept(ConsumedChannel::Named(channel(1).name.to_string()))];
+    let sink = place.sink();
+    deliver(&sink, &channel(2), &records(&channel(2), [4])).await.unwrap();
+    assert_eq!(until_at_most(&place, 6).await, 6, "one row is committed, and the others follow it");
+    feed(&sink).set_cursor("ledger", channel(1).id.0, 3).await.unwrap();
+    drop(sink);
+    let sink = place.sink();
+    deliver(&sink, &channel(2), &records(&channel(2), [5])).await.unwrap();
+    assert_eq!(until_at_most(&place, 2).await, 2, "only rows of the consumer's channel are kept");
+}
+
 #[tokio::test]
 async fn keep_for_waits_for_the_named_consumers_and_keep_size_does_not() {
     let mut place = place();
@@ -423,7 +568,7 @@ async fn keep_for_waits_for_the_named_consumers_and_keep_size_does_not() {
     drop(sink);
     place.reader().execute_batch("update \"order\" set delivered = '2020-01-01T00:00:00.000Z'").unwrap();
     place.settings.keep_for = Some(Duration::from_secs(60 * 60));
-    place.settings.keep_for_consumers = vec![FeedConsumer { consumer: "ledger".to_owned(), channel: channel(1).id }];
+    place.settings.keep_for_consumers = vec![kept(ConsumedChannel::Known(channel(1).id))];
     let sink = place.sink();
     deliver(&sink, &channel(1), &records(&channel(1), [6])).await.unwrap();
     assert_eq!(until_at_most(&place, 4).await, 4);

@@ -1,3 +1,5 @@
+use std::os::unix::fs::MetadataExt;
+
 use super::*;
 
 /// Delivers events 1 to 300. Their rows are only in the log.
@@ -113,4 +115,55 @@ async fn an_idle_database_is_complete_without_its_wal() {
     assert_eq!(offsets_of(&copied), (1..=300).collect::<Vec<_>>());
     deliver(&sink, &channel(1), &[record(&channel(1), 301)]).await.unwrap();
     assert_eq!(place.offsets().len(), 301);
+}
+
+/// How many locks this process has on a file.
+fn locks(path: &std::path::Path) -> usize {
+    let (process, inode) = (std::process::id().to_string(), std::fs::metadata(path).unwrap().ino());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let is_ours = |lock: &&str| {
+        let words: Vec<_> = lock.split_whitespace().collect();
+        words.contains(&"POSIX") && words.contains(&&*process) && lock.contains(&format!(":{inode} "))
+    };
+    locks.lines().filter(is_ours).count()
+}
+
+/// How many descriptors of the database and its log this process has.
+fn descriptors(place: &Fixture) -> usize {
+    let path = place.settings.path.to_str().unwrap();
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().map_while(Result::ok);
+    let targets = open.filter_map(|descriptor| std::fs::read_link(descriptor.path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with(path)).count()
+}
+
+#[tokio::test]
+async fn closing_one_of_several_connections_keeps_the_locks_of_the_others() {
+    let mut place = Fixture::new();
+    place.settings.feed = true;
+    let [main, index] = ["", "-shm"].map(|suffix| beside(&place, suffix));
+    let held = || (locks(&main) > 0, locks(&index) > 0);
+    // The second sink replaces the first one, as after a reload.
+    let [one, other] = [place.sink(), place.sink()];
+    deliver(&one, &channel(1), &[record(&channel(1), 1)]).await.unwrap();
+    deliver(&other, &channel(1), &[record(&channel(1), 2)]).await.unwrap();
+    drop(one);
+    assert_eq!(held(), (true, true), "after the end of the first sink");
+    // Each of these opens and closes a connection.
+    let third = place.sink();
+    third.probe().await.unwrap();
+    third.reopen().await.unwrap();
+    deliver(&third, &channel(1), &[record(&channel(1), 3)]).await.unwrap();
+    third.feed().unwrap().newest(channel(1).id.0).await.unwrap();
+    third.reopen().await.unwrap();
+    third.position(&lane(&channel(1))).await.unwrap();
+    drop(third);
+    assert_eq!(held(), (true, true), "after the end of the third sink");
+    let before = descriptors(&place);
+    for _ in 0..3 {
+        let again = place.sink();
+        again.resume(&recorded(1, 3)).await.unwrap();
+    }
+    assert_eq!(descriptors(&place), before, "the descriptors are shared");
+    drop(other);
+    assert_eq!(descriptors(&place), 0, "no connection is open");
 }

@@ -11,6 +11,11 @@ async fn a_check_finds_what_would_refuse_events_and_changes_nothing() {
             "drop trigger refuses",
             "a constraint or a trigger that was added to the table is the cause",
         ),
+        (
+            "create trigger suppresses before insert on \"order\" begin select raise(ignore); end",
+            "drop trigger suppresses",
+            "a trigger of the table suppresses rows without an error",
+        ),
         ("alter table order_progress rename to other", "alter table other rename to order_progress", ""),
         (
             "alter table \"order\" rename to other; create view \"order\" as select * from other",

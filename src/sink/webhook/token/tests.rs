@@ -1,5 +1,7 @@
+use std::net::TcpListener;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use reqwest::header::HeaderMap;
 use serde_json::json;
 
@@ -61,10 +63,8 @@ fn an_id_and_a_secret_are_encoded_before_they_become_a_header() {
     assert_eq!(header, basic("a%3Ab", "c+d%25"));
 }
 
-#[tokio::test]
-async fn a_valid_token_is_used_if_renewal_fails() {
-    // No server listens on this port.
-    let token_url: Url = "http://127.0.0.1:1/token".parse().unwrap();
+fn tokens_from(token_url: &str, timeout: Duration) -> Tokens {
+    let token_url: Url = token_url.parse().unwrap();
     let settings = OAuth2 {
         client_id: "c".into(),
         client_secret: Secret::new("s"),
@@ -73,14 +73,34 @@ async fn a_valid_token_is_used_if_renewal_fails() {
         audience: None,
         token_url: token_url.clone(),
     };
-    let timeout = Duration::from_secs(10);
     let direct = ConnectionSettings { proxy: Proxy::Direct, ..ConnectionSettings::default() };
     let client = Client::new(&token_url, &direct, HeaderMap::new(), timeout, 0, Arc::default()).unwrap();
-    let tokens = Tokens::new(settings, client, timeout);
+    Tokens::new(settings, client, timeout)
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_wait_for_a_fetch_share_its_failure() {
+    let timeout = Duration::from_secs(30);
+    // This server accepts connections, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tokens = tokens_from(&format!("http://{}/token", silent.local_addr().unwrap()), timeout);
+    for _ in 0..2 {
+        let began = Instant::now();
+        let answers = join_all((0..20).map(|_| tokens.authorization())).await;
+        let took = began.elapsed();
+        assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|refusal| !refusal.error.needs_attention())));
+        assert!(timeout <= took && took < 2 * timeout, "later callers fetch again, once: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_valid_token_is_used_if_renewal_fails() {
+    // No server listens on this port.
+    let tokens = tokens_from("http://127.0.0.1:1/token", Duration::from_secs(10));
     let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
     let authorization = sensitive("Bearer t").unwrap();
-    *tokens.cached.lock().await =
-        Some(CachedToken { authorization: authorization.clone(), renew_at: now, ends_at: later });
+    let token = CachedToken { authorization: authorization.clone(), renew_at: now, ends_at: later };
+    tokens.cached.lock().await.token = Some(token);
     assert!(tokens.authorization().await.is_ok_and(|used| used == authorization));
     tokens.forget(&sensitive("Bearer another").unwrap()).await;
     assert!(tokens.authorization().await.is_ok(), "the endpoint has refused another token");

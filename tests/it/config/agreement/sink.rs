@@ -226,6 +226,12 @@ pub(super) const ENVIRONMENTS: &[Environment] = &[
     ),
     with_tables("a trigger that refuses", rights!(trigger!("before", "raise 'not today';")), false, "not today"),
     with_tables(
+        "a trigger that suppresses rows",
+        rights!(trigger!("before", "return null;")),
+        false,
+        "suppresses rows without an error",
+    ),
+    with_tables(
         "a trigger without rights",
         rights!("create table mine (o bigint);", trigger!("after", "insert into mine values (new.event_offset);")),
         false,

@@ -1,5 +1,6 @@
 //! Tokens, certificates and sockets, and the verification on request.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use reqwest::StatusCode;
@@ -90,6 +91,24 @@ async fn events_are_verified_on_request(language: &str) {
     direct.until(&mut daemon, "c0", 6).await;
     assert_eq!(verify(5, 1, &[]).unwrap().error().await.0, "not-verified");
     assert_eq!(verify(5, 1, &["--allow-unsigned"]).unwrap().next("verdicts").await, json!(["unsigned"]));
+    daemon.stop().await;
+}
+
+/// The clients in the other languages read all lines before they parse one, and compare the numbers.
+#[tokio::test]
+async fn missing_verdicts_are_an_error_of_the_go_client() {
+    let feed = Feed::of(ten_events()).await;
+    let mut daemon = feed.served.setup.start();
+    FeedClient::of(&mut daemon).await.until(&mut daemon, "c0", 10).await;
+    let verdict = r#"{"event_id":"1","status":"verified"}"#;
+    for (name, end) in [("killed", "printf '{\"event'; kill -9 $$"), ("short", "exit 0")] {
+        let program = feed.served.setup.path(name);
+        std::fs::write(&program, format!("#!/bin/sh\ncat > /dev/null\necho '{verdict}'\n{end}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let task = feed.task("verify", &json!({"after": 0, "count": 2, "program": program, "arguments": []}));
+        let Some(mut client) = Client::start("go", &task) else { return };
+        assert_eq!(client.error().await.0, "verification", "{name}");
+    }
     daemon.stop().await;
 }
 

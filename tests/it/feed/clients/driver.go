@@ -3,6 +3,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ type task struct {
 	After     *int64
 	Limit     int
 	Count     int
+	Program   string
 	Arguments []string
 }
 
@@ -60,6 +62,8 @@ func main() {
 		sayError(refused.Kind, refused.Status, refused.Oldest)
 	case errors.As(err, &exit) && exit.ExitCode() == 1:
 		sayError("not-verified", 0, 0)
+	case task.Program != "":
+		sayError("verification", 0, 0)
 	case err == errStopped:
 		sayError("stopped", 0, 0)
 	case err == errAddress:
@@ -139,13 +143,13 @@ func do(ctx context.Context, task task) error {
 		}
 	}
 	if task.Do == "verify" {
-		return verify(ctx, read, task.Arguments)
+		return verify(ctx, read, cmp.Or(task.Program, "channeld"), task.Arguments)
 	}
 	return nil
 }
 
-func verify(ctx context.Context, events []feed.Event, arguments []string) error {
-	verdicts, err := feed.Verify(ctx, events, "channeld", arguments...)
+func verify(ctx context.Context, events []feed.Event, program string, arguments []string) error {
+	verdicts, err := feed.Verify(ctx, events, program, arguments...)
 	if err != nil {
 		return err
 	}

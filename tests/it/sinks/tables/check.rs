@@ -115,7 +115,7 @@ async fn filters_formats_proofs_reload_and_replay_work_with_tables() {
         lane(&setup, "local").await["error"]["kind"] == "position_missing"
     })
     .await;
-    assert_eq!(setup.tell(&["resume", "c0", "--sink", "local"]).await.code, Some(0));
+    assert_eq!(setup.tell(&["resume", "c0", "--sink", "local", "--accept-loss"]).await.code, Some(0));
     simulator.publish(0, 10);
     let file = setup.path("second.db");
     daemon.until("the second file has events", |_| crate::support::rows_of(&file) > 0).await;

@@ -120,8 +120,37 @@ async fn an_event_that_a_trigger_refuses_becomes_a_dead_letter_wherever_it_is() 
     }
 }
 
+#[tokio::test]
+async fn an_event_that_a_trigger_suppresses_is_not_delivered_and_leaves_no_gap_in_the_positions() {
+    let [bad, good] = [r#"{"name":"bad"}"#, r#"{"name":"good"}"#];
+    let Some((_service, setup, tables)) = prepared(&[good, bad, good, good, bad]).await else { return };
+    tables.database.psql(
+        "create function public.no() returns trigger language plpgsql as $$ begin return null; end $$; \
+         create trigger no before insert on events for each row when (new.name = 'bad') execute function public.no()",
+    );
+    let suppress = "create trigger no before insert on events when new.name = 'bad' begin select raise(ignore); end";
+    rusqlite::Connection::open(&tables.file).unwrap().execute_batch(suppress).unwrap();
+    let mut daemon = setup.start();
+    daemon.until_logged("channel started").await;
+    for sink in ["warehouse", "local"] {
+        super::until(&mut daemon, "the suppressed events are dead letters", async || {
+            dead_letters(&setup, sink).await == [2, 5]
+        })
+        .await;
+        let reasons = setup.tell(&["dead-letters", "list", "--json", "c0", "--sink", sink]).await.each("reason");
+        assert!(reasons[0].as_str().unwrap().contains("suppresses rows without an error"), "{reasons:?}");
+    }
+    daemon.stop().await;
+    for found in tables.both("select event_offset from events order by event_offset") {
+        assert_eq!(found, ["1", "3", "4"]);
+    }
+    for found in tables.both("select position from events order by event_offset") {
+        assert_eq!(found, ["1", "2", "3"]);
+    }
+}
+
 /// Changes of an operator that make the PostgreSQL table refuse every event, and the changes that undo them.
-const REFUSE_ALL: [(&str, &str); 4] = [
+const REFUSE_ALL: [(&str, &str); 5] = [
     (
         "create table parts (like events including defaults including identity) partition by list (channel_id); drop table events; \
          alter table parts rename to events",
@@ -134,6 +163,11 @@ const REFUSE_ALL: [(&str, &str); 4] = [
     (
         "create function public.no() returns trigger language plpgsql as $$ begin \
          insert into public.nowhere values (1); return new; end $$; \
+         create trigger no before insert on events for each row execute function public.no()",
+        "drop trigger no on events",
+    ),
+    (
+        "create function public.no() returns trigger language plpgsql as $$ begin return null; end $$; \
          create trigger no before insert on events for each row execute function public.no()",
         "drop trigger no on events",
     ),

@@ -84,7 +84,15 @@ async fn database() -> Option<(Database, Arc<dyn Sink>)> {
 /// The recorded state of a lane whose position was never confirmed.
 fn recorded(through: Option<i64>) -> Recorded {
     let through = through.map(offset);
-    Recorded { lane: lane(), epoch: 1, through, pending: BTreeSet::new(), confirmed: None, late: Vec::new() }
+    Recorded {
+        lane: lane(),
+        epoch: 1,
+        through,
+        pending: BTreeSet::new(),
+        replayed: BTreeSet::new(),
+        confirmed: None,
+        late: Vec::new(),
+    }
 }
 
 /// The recorded state of a lane that has delivered up to `through`.

@@ -82,7 +82,9 @@ async fn a_lane_without_a_position_is_blocked_until_an_operator_refills_or_accep
         assert_eq!(tables.rows().await, [0, 0]);
         if accepts {
             for sink in ["warehouse", "local"] {
-                assert_eq!(setup.tell(&["resume", "c0", "--sink", sink]).await.code, Some(0));
+                let refused = setup.tell(&["resume", "c0", "--sink", sink]).await;
+                assert!(refused.code == Some(1) && refused.errors.contains("--accept-loss"), "{refused:?}");
+                assert_eq!(setup.tell(&["resume", "c0", "--sink", sink, "--accept-loss"]).await.code, Some(0));
             }
             tables.until(&mut daemon, 1).await;
         } else {

@@ -361,6 +361,58 @@ async fn a_consumer_ahead_of_a_restored_table_receives_every_event_with_a_positi
     assert_eq!(leased(lease(&feed, "other", VALID).await).1, [5, 6]);
 }
 
+/// Restores the tables to the state after event 4, but not the table of consumers.
+const RESTORED: &str = "delete from events where position > 4; update events_progress set position = 4, through = 4";
+
+#[tokio::test]
+async fn an_instance_without_a_feed_moves_the_cursors_of_a_restored_table_back() {
+    let Some((database, without_feed)) = database().await else { return };
+    seven(&without_feed).await;
+    // Another instance creates the table of consumers while the lane runs.
+    let feed = with_feed(&database.url()).feed().unwrap();
+    feed.set_cursor("ledger", lane().channel.id.0, 7).await.unwrap();
+    database.psql(RESTORED);
+    displaced(deliver(&without_feed, Some(7), &events([8])).await);
+    assert_eq!(resumed(&without_feed, &confirmed(7)).await, at(4));
+    // More rows than one statement writes.
+    deliver(&without_feed, Some(4), &events(5..=1_500)).await.unwrap();
+    assert_eq!(database.psql("select through from events_consumers"), ["4"]);
+    assert_eq!(leased(lease(&feed, "ledger", VALID).await).1, [5, 6]);
+    assert_eq!(positions(&database), numbers(1..=1_500));
+
+    // No table of consumers, and another program's table with its name.
+    for (change, last) in [("drop table events_consumers", 1_501), ("create table events_consumers (name text)", 1_502)]
+    {
+        database.psql(change);
+        assert_eq!(resumed(&without_feed, &confirmed(last - 1)).await, at(last - 1), "{change}");
+        deliver(&without_feed, Some(last - 1), &events([last])).await.unwrap();
+    }
+    assert_eq!(positions(&database), numbers(1..=1_502));
+}
+
+#[tokio::test]
+async fn an_instance_without_rights_on_the_consumers_delivers_and_leaves_the_cursors() {
+    let Some((database, _)) = database().await else { return };
+    let served = with_feed(&database.url());
+    seven(&served).await;
+    let feed = served.feed().unwrap();
+    feed.set_cursor("ledger", lane().channel.id.0, 7).await.unwrap();
+    let role = format!("writer_of_{}", database.name);
+    database.psql(&format!(
+        "create role {role} login; grant select, insert, update (position) on events to {role}; \
+         grant select, insert, update on events_progress to {role}"
+    ));
+    database.psql(RESTORED);
+    let sink = postgres("warehouse", settings(&database.url_as(&role), false)).unwrap();
+    assert_eq!(resumed(&sink, &confirmed(7)).await, at(4));
+    deliver(&sink, Some(4), &events([5])).await.unwrap();
+    assert_eq!(database.psql("select through from events_consumers"), ["7"]);
+    database.psql(&format!("grant select, update on events_consumers to {role}"));
+    assert_eq!(resumed(&sink, &confirmed(5)).await, at(5));
+    deliver(&sink, Some(5), &events([6])).await.unwrap();
+    assert_eq!(database.psql("select through from events_consumers"), ["5"]);
+}
+
 #[tokio::test]
 async fn a_lane_that_begins_records_the_positions_of_existing_rows() {
     let Some((database, _)) = database().await else { return };
