@@ -23,12 +23,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::channel::settings::{LaneSettings, Settings};
+use crate::error::ReadError;
+use crate::read::reader::History;
 use crate::status::Compared;
 use crate::verify::{CheckParameters, Checked};
 use ledger::{Cursor, Ledger};
+use net::retry::Retry;
 use net::tasks::joined;
 use proof::event::{ChannelId, EventKey, EventType, Offset, RawEvent};
 use sink::{Oldest, SinkError};
@@ -43,9 +46,15 @@ const MOST_LISTED: usize = 10_000;
 /// The maximum number of offsets in a log line and in the status.
 const NAMED: usize = 5;
 
+/// How many times a page of the history is requested before the comparison fails.
+const ATTEMPTS: u32 = 10;
+
 /// The events of a channel that are not necessarily in its sinks, and why.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Accounts {
+    /// The newest event that was read. The history is compared up to this offset, because an operator can set a cursor above
+    /// every event of the service.
+    newest: Option<Offset>,
     quarantined: BTreeSet<EventKey>,
     sinks: BTreeMap<String, SinkAccounts>,
     /// The open gaps, each as two offsets. Events between the two offsets are still searched, and are delivered late when
@@ -174,6 +183,7 @@ impl Accounts {
             (name.to_string(), accounts)
         };
         Self {
+            newest: ledger.history().last(),
             quarantined: ledger.quarantined().keys().copied().collect(),
             sinks: ledger.cursors().iter().map(sink).collect(),
             gaps,
@@ -306,7 +316,35 @@ impl Comparison {
             let range = (*sink.from.as_ref().ok()?, sink.cursor.through?);
             (range.0 <= range.1).then_some(range)
         });
-        compared.reduce(|(from, to), (other_from, other_to)| (from.min(other_from), to.max(other_to)))
+        let range = compared.reduce(|(from, to), (other_from, other_to)| (from.min(other_from), to.max(other_to)));
+        let range = range.map(|(from, to)| (from, self.accounts.newest.map_or(to, |newest| newest.min(to))));
+        range.filter(|(from, to)| from <= to)
+    }
+
+    /// Reads the next page of the history. Returns an empty page at the end of the range. After a temporary error, waits and
+    /// repeats the request: otherwise, the comparison of a long history would begin again at every error.
+    ///
+    /// # Errors
+    /// [`ReadError`] if the request failed [`ATTEMPTS`] times in a row, or if an operator must act. If the service shows no
+    /// event at the end of the range or above it, it may have lost events temporarily, so the range is in doubt.
+    pub async fn page(history: &mut History, retry: &mut Retry) -> Result<Vec<RawEvent>, ReadError> {
+        retry.reset();
+        loop {
+            let error = match history.next().await {
+                Ok(page) if page.is_empty() && !history.is_complete() => history.in_doubt(),
+                Ok(page) => return Ok(page),
+                Err(error) => error,
+            };
+            let may_end = error.heals() || matches!(error, ReadError::InDoubt { .. });
+            if !may_end || retry.attempt() + 1 >= ATTEMPTS {
+                return Err(error);
+            }
+            let asked = match &error {
+                ReadError::Api(error) => error.retry_after(),
+                _ => None,
+            };
+            sleep(retry.next_wait(asked)).await;
+        }
     }
 
     /// Verifies the next events of the history, which must be in ascending order, and adds them.

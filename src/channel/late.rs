@@ -29,6 +29,8 @@ use proof::event::{EventKey, RawEvent};
 pub(super) mod queue;
 pub(super) mod replay;
 
+use queue::PROOF_RETRY;
+
 /// The interval at which the running time of the channel is recorded. How long an event has waited for its proof is measured in running time.
 /// A crash loses at most this much of each wait.
 const RECORD_ASKED: Duration = Duration::from_secs(60);
@@ -84,7 +86,7 @@ async fn settle_one(shared: &RunContext, key: EventKey, reporter: &StatusReporte
 }
 
 async fn next_due(shared: &RunContext) -> EventKey {
-    let RunContext { late, owned, .. } = shared;
+    let RunContext { late, owned, hub, .. } = shared;
     loop {
         let added = late.added.notified();
         let first = late.first_due();
@@ -93,11 +95,18 @@ async fn next_due(shared: &RunContext) -> EventKey {
             sleep_until(due).await;
             key
         };
+        let room = async {
+            let Some(key) = late.first_without_room() else { return std::future::pending().await };
+            // This event is due at the latest when this patience ends. Boxed, because most channels have no such event.
+            Box::pin(hub.room_for_late(PROOF_RETRY.max_wait, |_| true)).await;
+            key
+        };
         tokio::select! {
             biased;
             key = due => return key,
             () = added => {}
             () = owned.released.notified() => late.add(all(shared).into_iter().map(|key| (key, true))),
+            key = room => return key,
         }
     }
 }
@@ -175,13 +184,13 @@ async fn take(
         return Ok(());
     }
     // Remove the event first. If a lane then passes the event without its proof, the lane can insert the event again.
-    late.remove(key);
+    let removed = late.remove(key);
     let Some(facts) = shared.look(|ledger| ledger.late().get(&key).cloned()) else { return Ok(()) };
     let changes = match settled {
         Some(Disposition::Deliver(record)) => {
             let trace = shared.channel.parts.traces.begin("late", &shared.channel.identity, since);
             trace.note(|| vec![("offset", key.offset.get())]);
-            let record = LateRecord { record: Arc::new(record), cause, trace };
+            let record = LateRecord::new(record, cause, trace);
             // An event that an operator asked for is meant only for the lanes that still owe it. A lane that has not passed
             // such an event reads it in order. Any other event is meant for all lanes: a lane that has the event in its queue
             // delivers it late.
@@ -190,7 +199,10 @@ async fn take(
                 hub.room_for_late(ROOM_WAIT, is_meant).await;
             }
             if !hub.offer_late(&record, is_meant) {
-                if cause == Cause::Proof { late.insert([key]) } else { late.wait_for_room(key) }
+                match removed {
+                    Some(removed) if cause == Cause::Proof => late.ask_when_room(key, removed),
+                    _ => late.wait_for_room(key),
+                }
             }
             return Ok(());
         }
@@ -206,4 +218,74 @@ async fn take(
         }
     };
     shared.commit(changes).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use async_trait::async_trait;
+    use bytes::Bytes;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::deliver::batch::Work;
+    use crate::read::source::Source;
+    use crate::run::tests::{Receives, begun, channel, notice};
+    use api::{ApiError, Page};
+    use ledger::Cursor;
+    use proof::event::{EventId, Offset};
+
+    /// A service that has the proofs of all events.
+    #[derive(Debug, Default)]
+    struct TestSource {
+        requests: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Source for TestSource {
+        async fn poll(&self, _: Option<Offset>, _: u16) -> Result<Page, ApiError> {
+            Err(ApiError::RateLimited { retry_after: None })
+        }
+
+        async fn created(&self, _: Option<i64>, _: i64, _: u16) -> Result<Page, ApiError> {
+            Err(ApiError::RateLimited { retry_after: None })
+        }
+
+        async fn event(&self, id: EventId) -> Result<RawEvent, ApiError> {
+            self.requests.fetch_add(1, Relaxed);
+            Ok(notice(id.0.as_u128().try_into().unwrap()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sink_without_room_causes_few_requests_and_receives_the_events_when_it_has_room() {
+        let (source, events) = (Arc::new(TestSource::default()), 20);
+        let (channel, _) = channel(0, Arc::new(Receives::Everything));
+        channel.plan.send_modify(|plan| plan.source = source.clone());
+        let (shared, plan, _) = begun(&channel).await;
+        let (sink, through) = (plan.lanes[0].name.clone(), Offset::new(events));
+        let unproved = |at| RawEvent { json: Bytes::from_static(b"{}"), ..notice(at) };
+        let pending = |at| channel.pending(&unproved(at), channel.parts.machine.time(), false);
+        let owe = |at| Change::Owe { sink: sink.clone(), event: pending(at) };
+        let advance = Change::Advance { sink: sink.clone(), to: Cursor { through } };
+        shared.commit((1..=events).map(owe).chain([advance]).collect()).await.unwrap();
+        let (mut input, _waiting) = shared.hub.add(&sink, through);
+        let story = async {
+            sleep(Duration::from_secs(600)).await;
+            let requests = source.requests.load(Relaxed);
+            assert!((20..20 * 20).contains(&requests), "{requests} requests");
+            let began = Instant::now();
+            for _ in 0..events {
+                assert!(matches!(input.next().await, Some(Work::Late(_))));
+            }
+            assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+            assert!(source.requests.load(Relaxed) <= requests + 20, "each event is requested once more");
+        };
+        tokio::select! {
+            biased;
+            ended = settle(&shared) => panic!("{ended:?}"),
+            () = story => {}
+        }
+    }
 }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::account_turns::AccountTurns;
+use crate::deliver::beyond::AcceptedBeyond;
 use crate::status::board::Board;
 use crate::status::deliveries::DeliveryTail;
 use crate::status::{Pauses, Problem};
@@ -50,6 +51,7 @@ pub struct LeasedChannel {
     pub released: Notify,
     /// Locked while the channel runs, and while an operator moves its cursors.
     pub running: tokio::sync::Mutex<()>,
+    pub(crate) accepted: AcceptedBeyond,
 }
 
 impl Handle {
@@ -99,9 +101,18 @@ impl Handle {
         has_changed
     }
 
-    /// Lets the lane of a sink continue that closed itself or has lost its data. Returns `false` if the sink is not gone.
-    fn accept(&self, sink: &str) -> bool {
-        self.pauses.send_if_modified(|pauses| pauses.gone.remove(sink).is_some())
+    /// Lets the lane of a sink continue that closed itself, or that has lost its data if `accept_loss` is set. Returns `false` if
+    /// nothing changes.
+    fn accept(&self, sink: &str, accept_loss: bool) -> bool {
+        self.pauses.send_if_modified(|pauses| {
+            let may_continue = |why: &Problem| accept_loss || why.kind != Problem::POSITION_MISSING;
+            pauses.gone.get(sink).is_some_and(may_continue) && pauses.gone.remove(sink).is_some()
+        })
+    }
+
+    /// Returns why nothing is delivered to a sink that has lost its data. An operator has to decide about it.
+    pub fn lost_data(&self, sink: &str) -> Option<Problem> {
+        self.pauses.borrow().gone.get(sink).filter(|why| why.kind == Problem::POSITION_MISSING).cloned()
     }
 
     pub(crate) fn sink_is_gone(&self, sink: &str, why: Problem) {
@@ -110,7 +121,7 @@ impl Handle {
 
     /// Records that the configuration of a sink has changed. If the sink was gone, its lane offers events to it again.
     pub fn sink_is_another(&self, sink: &str) {
-        self.accept(sink);
+        self.accept(sink, true);
     }
 
     /// Waits until an operator resumes a sink. The sink does not have to be paused.
@@ -151,7 +162,8 @@ impl Handle {
         }
         recent.learn(&leased.ledger().shown_elsewhere());
         recent.workflows.remember(channel.id, leased.ledger().workflows());
-        let owned = Arc::new(LeasedChannel { leased, released: Notify::new(), running: tokio::sync::Mutex::default() });
+        let (released, running, accepted) = (Notify::new(), tokio::sync::Mutex::default(), AcceptedBeyond::default());
+        let owned = Arc::new(LeasedChannel { leased, released, running, accepted });
         let paused = owned.leased.ledger().paused().clone();
         // Another instance may have run the channel meanwhile, and an operator may have decided there about a sink that was gone.
         self.pauses.send_modify(|pauses| (pauses.paused, pauses.gone) = (paused, BTreeMap::new()));
@@ -164,9 +176,8 @@ impl Handle {
 impl LeasedChannel {
     /// Pauses or resumes the channel or a sink durably, as an operator requests. Returns `false` if nothing changes.
     ///
-    /// An operator who resumes a sink that is not paused decides that its lane continues although the sink is gone. The end of a
-    /// pause is no such decision, whether the operator or the clock ends it. Otherwise a sink that has lost its data would lose
-    /// these events for good when a pause ends.
+    /// A resumed sink that closed itself is tried again. The lane of a sink that has lost its data continues only with
+    /// `accept_loss`. Otherwise a resume with another purpose would lose these events for good.
     ///
     /// # Errors
     /// [`CommitError`] if it is unknown whether the change was recorded.
@@ -175,10 +186,17 @@ impl LeasedChannel {
         handle: &Handle,
         sink: Option<SinkName>,
         pause: Option<Pause>,
+        accept_loss: bool,
     ) -> Result<bool, CommitError> {
         let has_changed = self.set_paused(handle, sink.as_ref(), pause).await?;
-        let may_accept = !has_changed && pause.is_none();
-        Ok(has_changed || may_accept && sink.is_some_and(|sink| handle.accept(&sink)))
+        let is_accepted = pause.is_none() && sink.is_some_and(|sink| handle.accept(&sink, accept_loss));
+        Ok(has_changed || is_accepted)
+    }
+
+    /// Forgets the events above the cursor that a sink has accepted, because an operator has set the cursor. The sink may have
+    /// lost these events.
+    pub fn forget_accepted(&self, sink: &str) {
+        self.accepted.forget(sink);
     }
 
     async fn set_paused(
@@ -246,20 +264,20 @@ mod tests {
     use crate::run::tests::{Receives, begun, channel};
 
     #[tokio::test]
-    async fn the_end_of_a_pause_is_no_decision_about_a_sink_that_lost_its_data() {
+    async fn only_an_explicit_resume_accepts_a_sink_that_lost_its_data() {
         let (channel, handle) = channel(0, Arc::new(Receives::Everything));
         let owned = begun(&channel).await.0.owned.clone();
         let (sink, since) = (SinkName::from("sink"), Timestamp::UNIX_EPOCH);
         let kind = Problem::POSITION_MISSING.to_owned();
         let problem = Problem { kind, message: String::new(), since, times: 1, needs_attention: true };
         handle.sink_is_gone(&sink, problem);
-        let pause = async |pause| owned.pause(&handle, Some(sink.clone()), pause).await.unwrap();
+        let pause =
+            async |pause, accept_loss| owned.pause(&handle, Some(sink.clone()), pause, accept_loss).await.unwrap();
         let is_gone = || handle.pauses().gone.contains_key(&*sink);
-        assert!(pause(Some(Pause { since, until: None })).await);
-        assert!(pause(None).await && is_gone(), "this resume ends the pause");
-        // The clock can end a pause at the same time as an operator.
-        assert!(!owned.set_paused(&handle, Some(&sink), None).await.unwrap() && is_gone());
-        assert!(pause(None).await && !is_gone(), "this resume is a decision");
-        assert!(!pause(None).await);
+        assert!(pause(Some(Pause { since, until: None }), false).await);
+        assert!(pause(None, false).await && is_gone(), "this resume ends the pause");
+        assert!(!pause(None, false).await && is_gone(), "a repeated resume decides nothing");
+        assert!(pause(None, true).await && !is_gone(), "this resume is a decision");
+        assert!(!pause(None, true).await);
     }
 }

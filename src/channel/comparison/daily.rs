@@ -72,6 +72,9 @@ pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infa
 }
 
 /// Compares once. Returns `false` if a sink could not be read. The error was then logged.
+///
+/// # Errors
+/// If the history could not be read to its end.
 async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<bool, ReadError> {
     let (channel, settings) = (&shared.channel, &read_plan.settings);
     let source = read_plan.quiet_source();
@@ -90,8 +93,9 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
     let mut comparison = Comparison::new(settings.clone(), sinks, accounts().await?, PIECE);
     if let Some((from, to)) = comparison.range() {
         let mut history = History::of(source, from, to, settings.page_limit);
+        let mut retry = channel.parts.machine.retry(settings.retry);
         loop {
-            let page = history.next().await?;
+            let page = Comparison::page(&mut history, &mut retry).await?;
             let is_end = page.is_empty();
             comparison.add_checked(read_plan.check(channel.parts.machine.time(), page).await);
             comparison.look_if_due(is_end, accounts).await?;

@@ -1,16 +1,25 @@
 use std::convert::Infallible;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::*;
-use crate::channel::settings::UnsignedPolicy;
-use crate::run::tests::{RETRY, settings};
+use crate::channel::settings::{Plan, UnsignedPolicy};
+use crate::read::source::Source;
+use crate::run::tests::{OpenGate, RETRY, TestMachine, begun, settings};
+use crate::{Channel, Handle, SharedParts};
+use api::{ApiError, Page};
+use ledger::testing::Disk;
+use ledger::{Change, KnownEvent, Ledgers};
 use net::tasks::lock;
 use proof::event::EventId;
 use record::{Field, Filter, Rule};
 use sink::{Delivery, Sink, Undelivered};
+use telemetry::metrics::Metrics;
 
 /// A sink that has these events, in this order.
 #[derive(Debug)]
@@ -242,7 +251,7 @@ async fn a_proposed_replay_contains_only_missing_events() {
 
 #[test]
 fn pending_quarantined_and_dead_letter_events_are_not_missing() {
-    use ledger::{Change, Commit, Pending};
+    use ledger::{Commit, Pending};
     let mut ledger = Ledger::default();
     let owed = key(3);
     let event = Pending {
@@ -261,4 +270,72 @@ fn pending_quarantined_and_dead_letter_events_are_not_missing() {
     assert_eq!((tally.pending, accounts.cursor("sink").through), (1, Some(offset(5))));
     let json = serde_json::to_string(&accounts).unwrap();
     assert_eq!(serde_json::from_str::<Accounts>(&json).unwrap().sinks["sink"].pending, keys([3]));
+}
+
+const EVERY: Duration = Duration::from_secs(3600);
+
+/// A service with notices from offset 1 to `through`. Every tenth poll fails.
+#[derive(Debug)]
+struct FaultySource {
+    through: i64,
+    polls: AtomicU64,
+}
+
+#[async_trait]
+impl Source for FaultySource {
+    async fn poll(&self, above: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
+        if self.polls.fetch_add(1, Relaxed) % 10 == 9 {
+            return Err(ApiError::RateLimited { retry_after: None });
+        }
+        let first = above.map_or(0, Offset::get) + 1;
+        let last = self.through.min(first + i64::from(limit) - 1);
+        Ok(Page { events: (first..=last).rev().map(notice).collect(), has_more: last < self.through })
+    }
+
+    async fn created(&self, _: Option<i64>, _: i64, _: u16) -> Result<Page, ApiError> {
+        Ok(Page { events: Vec::new(), has_more: false })
+    }
+
+    async fn event(&self, _: EventId) -> Result<RawEvent, ApiError> {
+        Err(ApiError::RateLimited { retry_after: None })
+    }
+}
+
+/// Returns the number of compared events after the daily comparison was due, or `None` if it did not end. The channel has read
+/// 300 events, and the sink has all of them. The service shows the events up to `through`.
+async fn compared_daily(through: i64, cursor: i64) -> Option<u64> {
+    let handle = Arc::<Handle>::default();
+    let settings = Arc::new(Settings { compare: Some(EVERY), ..settings() });
+    let source = Arc::new(FaultySource { through, polls: AtomicU64::default() });
+    let plan = Plan { settings, source, lanes: vec![lane_settings(holder(1..=300))] };
+    let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(OpenGate)));
+    let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
+    let parts = SharedParts::on(Arc::new(TestMachine { began: Instant::now() }), ledgers);
+    let channel = Arc::new(Channel::with_plan(plan, handle.clone(), metrics, parts));
+    let (shared, ..) = begun(&channel).await;
+    let read = Change::Read(vec![KnownEvent { key: key(300), previous: Some(offset(299)), digest: None }]);
+    let advance = Change::Advance { sink: "sink".into(), to: Cursor { through: Some(offset(cursor)) } };
+    shared.commit(vec![read, advance]).await.unwrap();
+    timeout(EVERY * 3 / 2, daily::watch(&shared, shared.read_plan())).await.unwrap_err();
+    let board = handle.board();
+    let compared = board.comparisons.of("sink");
+    assert_eq!(compared.is_some(), board.comparisons.last.is_some());
+    compared.map(|compared| compared.events)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daily_comparison_continues_after_an_error() {
+    assert_eq!(compared_daily(300, 300).await, Some(300));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daily_comparison_fails_if_the_service_shows_fewer_events_than_were_read() {
+    for through in [0, 200, 299] {
+        assert_eq!(compared_daily(through, 300).await, None, "{through}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_above_every_event_does_not_prevent_a_daily_comparison() {
+    assert_eq!(compared_daily(300, 1000).await, Some(300));
 }

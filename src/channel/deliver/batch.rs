@@ -1,6 +1,7 @@
 //! A range of events, sorted by the consequence of each verdict.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 
@@ -40,6 +41,8 @@ pub(crate) struct LateRecord {
     pub(crate) record: Arc<Record>,
     pub(crate) cause: Cause,
     pub(crate) trace: Trace,
+    /// Whether one of the lanes that this record was offered to records its proof. All clones share this flag.
+    is_proof_recorded: Arc<AtomicBool>,
 }
 
 /// Why an event is delivered late.
@@ -66,6 +69,18 @@ pub(crate) struct Batch {
     pub(crate) through: Offset,
     /// For each of the joined ranges, its last offset and its trace.
     pub(crate) parts: Vec<(Offset, Trace)>,
+}
+
+impl LateRecord {
+    pub(crate) fn new(record: Record, cause: Cause, trace: Trace) -> Self {
+        Self { record: Arc::new(record), cause, trace, is_proof_recorded: Arc::default() }
+    }
+
+    /// Returns whether the calling lane must record the proof: `true` only for the first of the lanes. If this lane then fails to
+    /// record the event, the event is still pending for it, and is offered again as another `LateRecord`.
+    pub(super) fn claim_proof(&self) -> bool {
+        !self.is_proof_recorded.swap(true, Relaxed)
+    }
 }
 
 impl Batch {

@@ -3,8 +3,9 @@
 //! # Invariants
 //!
 //! * **Delivered before recorded.** The cursor moves past a delivered event only after the sink has accepted the event.
-//! * **No event twice without a crash.** If a sink accepts a part of a batch and refuses the rest, the lane records the
-//!   accepted part, and offers only the rest again.
+//! * **No event twice without a restart.** If a sink accepts a part of a batch and refuses the rest, the lane offers only the
+//!   rest again. The lane records the part up to the first refused event. The accepted events above it are kept in memory:
+//!   see [`AcceptedBeyond`](crate::deliver::beyond::AcceptedBeyond).
 //! * **Accepted, filtered or stored.** The cursor passes an event only in three cases: the sink accepted the event, the
 //!   configuration excludes it, or the same commit stores it. It is stored as a pending event, in the quarantine, or as a
 //!   dead letter.
@@ -16,6 +17,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -66,6 +68,9 @@ pub(crate) struct Lane {
     /// The events above the cursor that the sink already has. Events that it received after higher ones are left out: they count as
     /// late deliveries. The lane offers all of them again, and the sink skips them.
     held: BTreeSet<EventKey>,
+    /// The events above the cursor that the sink has accepted, although it refused an earlier event. The lane does not offer them
+    /// again.
+    beyond: BTreeSet<EventKey>,
     /// The id and the start of the trace of the events in delivery. The trace itself is not stored, because this would delay
     /// the end of its spans.
     trace: Option<(TraceId, SystemTime)>,
@@ -81,6 +86,13 @@ pub(super) enum Halt {
     Failed(ChannelError),
 }
 
+impl Drop for Lane {
+    /// Keeps the accepted events above the cursor for the sink's next lane.
+    fn drop(&mut self) {
+        self.shared.owned.accepted.keep(&self.settings, take(&mut self.beyond));
+    }
+}
+
 impl From<ChannelError> for Halt {
     fn from(error: ChannelError) -> Self {
         Self::Failed(error)
@@ -94,6 +106,7 @@ impl Lane {
         shared.channel.metrics.lane_begins(&settings.name);
         let upcoming = Upcoming::new(input, settings.clone(), shared.channel.handle.memory.clone(), through);
         shared.channel.handle.board().lane_begins(&settings.name, through, waiting);
+        let beyond = shared.owned.accepted.take(&settings);
         let lane = Self {
             identity: LaneRef { channel: shared.channel.identity.clone(), sink: settings.name.clone() },
             retry: shared.channel.parts.machine.retry(settings.retry),
@@ -105,6 +118,7 @@ impl Lane {
             is_sure: false,
             reads: false,
             held: BTreeSet::new(),
+            beyond,
             trace: None,
             delivery: ChildSpan::default(),
         };
@@ -165,7 +179,10 @@ impl Lane {
     async fn deliver_batch(&mut self, prepared: PreparedBatch, stop: &CancellationToken) -> Result<(), Halt> {
         let PreparedBatch { batch, messages: mut waiting, .. } = prepared;
         let batch = &*batch;
-        waiting.retain(|message| !self.has_passed(message.offset()));
+        // An earlier lane of the sink may have delivered events above the cursor. An operator can ask for them again.
+        let has = |key: EventKey| self.beyond.contains(&key) && !self.is_owed(&key);
+        waiting.retain(|message| !self.has_passed(message.offset()) && !has(message.event_key()));
+        let mut others_accepted = waiting.first().is_some_and(|first| self.beyond.last() > Some(&first.event_key()));
         self.delivery = waiting.first().map(|first| self.begin_delivery(batch, first.offset())).unwrap_or_default();
         while !waiting.is_empty() {
             self.ready(stop).await?;
@@ -186,12 +203,14 @@ impl Lane {
                 }
                 continue;
             };
-            if let Some(last) = waiting.drain(..delivered).next_back() {
+            let last = waiting.drain(..delivered).next_back();
+            waiting.retain(|message| !beyond.contains(&message.event_key()));
+            let refusal = (error, take(&mut others_accepted) || !beyond.is_empty());
+            self.beyond.extend(beyond);
+            if let Some(last) = last {
                 self.record(batch, last.offset(), None).await?;
                 self.retry.reset();
             }
-            waiting.retain(|message| !beyond.contains(&message.event_key()));
-            let refusal = (error, !beyond.is_empty());
             let Some(error) = self.judge(batch, &mut waiting, refusal, stop).await? else { continue };
             if waiting.is_empty() {
                 self.delivery = ChildSpan::default();
@@ -207,7 +226,7 @@ impl Lane {
     /// Delivers a late event, if this lane has yet to deliver it. A lane that already read the event with its proof skips the
     /// late event.
     async fn late(&mut self, late: &LateRecord, stop: &CancellationToken) -> Result<(), Halt> {
-        let LateRecord { record, cause, trace } = late;
+        let LateRecord { record, cause, trace, .. } = late;
         let (offset, key) = (record.offset, record.event_key());
         if !self.is_owed(&key) {
             return Ok(());
@@ -221,7 +240,8 @@ impl Lane {
         }
         let proved = self.proof_of_late(record);
         if !self.settings.takes(record) {
-            self.settle(key, proved.map(Change::DeliveredLate).into_iter().collect()).await?;
+            let proved = proved.filter(|_| late.claim_proof()).map(Change::DeliveredLate);
+            self.settle(key, proved.into_iter().collect()).await?;
             self.excluded(self.settings.misses_confidence(record).into());
             return Ok(());
         }
@@ -250,6 +270,7 @@ impl Lane {
         let delivery = LateDelivery { offset, sink, at, is_asked_for: *cause == Cause::Operator };
         self.shared.channel.handle.board().late.note(delivery);
         // The sink may have turned out to have the event, which settled it without its proof.
+        let proved = proved.filter(|_| late.claim_proof());
         self.settle(key, self.delivered_late(key, proved, self.confirmed)).await?;
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         let offset = offset.get();

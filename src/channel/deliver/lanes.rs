@@ -2,7 +2,8 @@
 //!
 //! If a new configuration replaces a lane, the old lane is told to leave. It has the time
 //! [`Settings::grace`](crate::Settings::grace) to finish its current batch, and is dropped after that. The new lane begins
-//! when the old lane has ended, from the recorded cursor, and offers the unrecorded events again.
+//! when the old lane has ended, from the recorded cursor, and offers the unrecorded events again, except the events that
+//! [`AcceptedBeyond`](crate::deliver::beyond::AcceptedBeyond) keeps.
 
 use std::sync::Arc;
 

@@ -33,10 +33,13 @@ pub(crate) struct LateQueue {
     pub(super) removed: Notify,
 }
 
+/// The times of an event's requests.
 #[derive(Debug)]
-struct Waiting {
+pub(super) struct Waiting {
     retry: Retry,
     due: Instant,
+    /// Whether the proof has arrived, but a lane had no room for the event.
+    needs_room: bool,
 }
 
 /// A guard that adds late events to the queue when the guard is dropped.
@@ -84,7 +87,7 @@ impl LateQueue {
             if let Entry::Vacant(entry) = waiting.entry(key) {
                 let mut retry = self.machine.retry(PROOF_RETRY);
                 let wait = if is_stored { Duration::ZERO } else { retry.next_wait(None) };
-                entry.insert(Waiting { retry, due: Instant::now() + wait });
+                entry.insert(Waiting { retry, due: Instant::now() + wait, needs_room: false });
                 self.added.notify_one();
             }
         }
@@ -104,7 +107,23 @@ impl LateQueue {
     pub(super) fn ask_later(&self, key: EventKey) {
         if let Some(waiting) = lock(&self.waiting).get_mut(&key) {
             waiting.due = Instant::now() + waiting.retry.next_wait(None);
+            waiting.needs_room = false;
         }
+    }
+
+    /// Queues an event again that was removed. Its proof has arrived, but a lane had no room for it. The waits begin again, and
+    /// grow with each attempt, because each attempt requests the event from the service.
+    pub(super) fn ask_when_room(&self, key: EventKey, mut removed: Waiting) {
+        if !removed.needs_room {
+            removed.retry.reset();
+        }
+        let due = Instant::now() + removed.retry.next_wait(None);
+        lock(&self.waiting).entry(key).or_insert(Waiting { due, needs_room: true, ..removed });
+    }
+
+    /// Returns the lowest event for which a lane had no room when its proof arrived.
+    pub(super) fn first_without_room(&self) -> Option<EventKey> {
+        lock(&self.waiting).iter().find(|(_, waiting)| waiting.needs_room).map(|(key, _)| *key)
     }
 
     /// Queues an event again after a short wait, because a lane had no room for it. The events above it are not due earlier,
@@ -112,13 +131,15 @@ impl LateQueue {
     pub(super) fn wait_for_room(&self, key: EventKey) {
         let mut waiting = lock(&self.waiting);
         let due = Instant::now() + LANE_RETRY;
-        waiting.entry(key).or_insert_with(|| Waiting { retry: self.machine.retry(PROOF_RETRY), due });
+        let new = || Waiting { retry: self.machine.retry(PROOF_RETRY), due, needs_room: false };
+        waiting.entry(key).or_insert_with(new);
         waiting.range_mut(key..).for_each(|(_, waiting)| waiting.due = waiting.due.max(due));
         self.added.notify_one();
     }
 
-    pub(super) fn remove(&self, key: EventKey) {
-        lock(&self.waiting).remove(&key);
+    pub(super) fn remove(&self, key: EventKey) -> Option<Waiting> {
+        let removed = lock(&self.waiting).remove(&key);
         self.removed.notify_waiters();
+        removed
     }
 }

@@ -180,9 +180,12 @@ async fn release(
     let events: Vec<_> = released.iter().map(|event| pending(event)).collect();
     let keys: Vec<_> = events.iter().map(Pending::event_key).collect();
     let closing = shared.gaps.closing.lock().await;
-    let mut changes = gap_search::found_by(shared, None, released.into_iter().cloned());
-    changes.extend([Change::Asked(shared.asked()), Change::ReleaseReplayed { id, next, events }]);
-    shared.commit(changes).await?;
+    let changes = || {
+        let mut changes = gap_search::found_by(shared, None, released.into_iter().cloned());
+        changes.extend([Change::Asked(shared.asked()), Change::ReleaseReplayed { id, next, events }]);
+        changes
+    };
+    shared.commit_with(changes).await?;
     drop(closing);
     // If an operator has paused or cancelled the replay meanwhile, the commit has changed nothing.
     if shared.look(|ledger| ledger.replays().get(&id).is_some_and(|replay| replay.next == next)) {

@@ -10,7 +10,8 @@
 //! * **Few requests.** Without gaps, no request is sent. With gaps, one search runs per [`INTERVAL`], regardless of the
 //!   number of gaps.
 //! * **Found once.** The commit that makes an event late also adds the event to the ledger's history. A restart derives the
-//!   gaps from this history. If the commit is cancelled, the event is found again.
+//!   gaps from this history. A gap is closed only when this commit starts. If the commit is cancelled before, the event is
+//!   found again.
 //! * **Bounded.** Only the newest gaps are searched, see [`Gaps`](super::gaps::Gaps).
 
 use std::convert::Infallible;
@@ -69,7 +70,7 @@ async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     };
     let found: Vec<RawEvent> = events.into_iter().filter(is_new).collect();
     if !found.is_empty() {
-        appear(shared, &found).await?;
+        appear(shared, found).await?;
     }
     match whole {
         Some((from, to)) => shared.gaps.looked_at(at, from, to),
@@ -102,15 +103,15 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Option<
 
 /// Makes events late for every lane. A lane whose cursor is still below such an event reads it in order, and then no longer
 /// has to deliver it late.
-async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelError> {
+async fn appear(shared: &RunContext, found: Vec<RawEvent>) -> Result<(), ChannelError> {
     let _closing = shared.gaps.closing.lock().await;
-    let found: Vec<&RawEvent> = found.iter().filter(|event| shared.gaps.take(event.offset)).collect();
-    let changes: Vec<_> = found.iter().flat_map(|event| appeared(shared, event, None)).collect();
-    shared.commit(changes).await
+    shared.commit_with(|| found_by(shared, None, found.into_iter())).await
 }
 
-/// Returns the changes for those events that are in gaps. The events were not read by the search, but by a lane that reads for
-/// itself, or for a replay. The changes make them late for every lane except `sink`, which delivers them anyway.
+/// Closes the gaps at those events that are in gaps, and returns the changes for these events. The events were read by the
+/// search, by a lane that reads for itself, or for a replay. The changes make them late for every lane except `sink`, which
+/// delivers them anyway. Must be called when the commit of the changes starts, see [`RunContext::commit_with`]. Otherwise the
+/// events would be lost if the commit is cancelled before.
 pub(crate) fn found_by(shared: &RunContext, sink: Option<&str>, events: impl Iterator<Item = RawEvent>) -> Vec<Change> {
     let in_gap = events.filter(|event| shared.gaps.take(event.offset));
     in_gap.flat_map(|event| appeared(shared, &event, sink)).collect()

@@ -272,6 +272,11 @@ impl History {
         self.position >= Some(self.to)
     }
 
+    /// Returns the error for an empty list before the end of the range.
+    pub(crate) fn in_doubt(&self) -> ReadError {
+        ReadError::InDoubt { above: self.position, below: self.to }
+    }
+
     /// Returns the next events in ascending order, at most one page. Returns an empty list at the end of the range.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! channel at all, but other sinks have its events, the lowest position of these sinks is used instead of `start`. Safe to
 //! cancel at any point: the next run finds the cursors that were recorded.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::time::sleep;
@@ -23,25 +24,36 @@ use sink::{LaneRef, Position, SinkError};
 
 /// Returns the cursors of all lanes, and starts the hub at the highest cursor. If a sink cannot report its position now, its
 /// lane has `None` and begins later. If this applies to all sinks, waits until the sink of the last lane can report its
-/// position.
+/// position. The lane of a new sink also begins later, if another sink has a cursor: otherwise all sinks would wait until the
+/// service has answered where the new sink begins.
 pub(crate) async fn positions(
     shared: &RunContext,
     lanes: &[LaneSettings],
 ) -> Result<Vec<Option<Cursor>>, ChannelError> {
-    let mut own = Vec::with_capacity(lanes.len());
+    let (mut own, mut errors) = (Vec::with_capacity(lanes.len()), BTreeMap::new());
     for lane_settings in lanes {
-        own.push(ask(shared, lane_settings).await.ok());
+        let asked = ask(shared, lane_settings).await;
+        own.push(asked.inspect_err(|error| drop(errors.insert(&lane_settings.name, Chain(error).to_string()))).ok());
     }
     if let Some(lane_settings) = lanes.last().filter(|_| own.iter().all(Option::is_none)) {
         own.pop();
         own.push(Some(sink_position(shared, lane_settings).await));
+        errors.remove(&lane_settings.name);
     }
     let is_new = shared.look(|ledger| ledger.cursors().is_empty());
+    if is_new && own.iter().flatten().any(Option::is_none) {
+        for (sink, error) in errors {
+            warn!(channel = %shared.channel.identity.name, %sink, error, "the state does not know the channel, and a sink that may have its events does not answer: the other sinks begin at `start`, or at the lowest position that is known");
+        }
+    }
     let lowest = own.iter().flatten().flatten().min().copied().filter(|_| is_new);
+    let has_cursor = |lane_settings: &LaneSettings| shared.look(|ledger| ledger.cursor(&lane_settings.name).is_some());
+    let is_any_known = lanes.iter().any(has_cursor);
     let mut positions = Vec::with_capacity(lanes.len());
     for (lane_settings, own) in lanes.iter().zip(own) {
         positions.push(match own {
-            Some(own) => Some(cursor(shared, lane_settings, own, lowest).await?),
+            Some(None) if is_any_known && !has_cursor(lane_settings) => None,
+            Some(own) => Some(cursor(shared, lane_settings, own, lowest, LoopPart::Channel).await?),
             None => None,
         });
     }
@@ -62,16 +74,17 @@ fn begin(shared: &RunContext, cursors: impl Iterator<Item = Option<Offset>> + Cl
 /// Returns the cursor at which a lane begins. Waits while the lane's sink does not answer.
 pub(crate) async fn position(shared: &RunContext, lane_settings: &LaneSettings) -> Result<Cursor, ChannelError> {
     let own = sink_position(shared, lane_settings).await;
-    cursor(shared, lane_settings, own, None).await
+    cursor(shared, lane_settings, own, None, LoopPart::Lane(lane_settings.name.clone())).await
 }
 
 /// Returns the recorded cursor. If none is recorded, returns and records the first of these that exists: the sink's own
-/// position `own`, the lowest position of the sinks `lowest`, or the `start` setting.
+/// position `own`, the lowest position of the sinks `lowest`, or the `start` setting. `part` reports the errors of the service.
 async fn cursor(
     shared: &RunContext,
     lane_settings: &LaneSettings,
     own: Option<Cursor>,
     lowest: Option<Cursor>,
+    part: LoopPart,
 ) -> Result<Cursor, ChannelError> {
     let sink = &lane_settings.name;
     if let Some(cursor) = shared.look(|ledger| ledger.cursor(sink)) {
@@ -85,7 +98,8 @@ async fn cursor(
         warn!(%channel, %sink, position = lowest.through.map(Offset::get), "the state does not know the channel, but another sink has events of the channel: delivering the events above that sink's position");
         lowest
     } else {
-        Cursor { through: shared.by_plan(start).await? }
+        let reporter = StatusReporter { handle: shared.channel.handle.clone(), part };
+        Cursor { through: shared.by_plan(|read_plan| start(read_plan, &reporter)).await? }
     };
     // The lane did not reach this cursor by delivering. The cursor is therefore recorded as set, and the sink adopts it as
     // its position.
@@ -136,14 +150,14 @@ async fn sink_position(shared: &RunContext, lane_settings: &LaneSettings) -> Opt
 }
 
 /// Returns the last offset before the start of a plan. Waits while the service does not answer.
-async fn start(read_plan: Arc<ReadPlan>) -> Result<Option<Offset>, ChannelError> {
+async fn start(read_plan: Arc<ReadPlan>, reporter: &StatusReporter) -> Result<Option<Offset>, ChannelError> {
     match read_plan.settings.start {
         Start::Earliest => return Ok(None),
         Start::Offset(first) => return Ok(first.before()),
-        Start::Time(time) => return first_since(&read_plan, time).await,
+        Start::Time(time) => return first_since(&read_plan, time, reporter).await,
         Start::Latest => {}
     }
-    let mut trouble = error_reporter(&read_plan);
+    let mut trouble = ErrorReporter::new(&read_plan, reporter, None);
     loop {
         match read_plan.source.poll(None, 1).await {
             Ok(page) => return Ok(page.events.first().map(|event| event.offset)),
@@ -155,8 +169,12 @@ async fn start(read_plan: Arc<ReadPlan>) -> Result<Option<Offset>, ChannelError>
 
 /// Returns the last offset before the first event that was created at `time` or later. If no such event exists yet, returns
 /// the newest offset. Waits while the service does not answer.
-async fn first_since(read_plan: &ReadPlan, time: Time) -> Result<Option<Offset>, ChannelError> {
-    let mut trouble = error_reporter(read_plan);
+async fn first_since(
+    read_plan: &ReadPlan,
+    time: Time,
+    reporter: &StatusReporter,
+) -> Result<Option<Offset>, ChannelError> {
+    let mut trouble = ErrorReporter::new(read_plan, reporter, None);
     loop {
         match FirstEvent::since(&*read_plan.source, time, read_plan.channel.parts.machine.time()).await {
             Ok(first) => {
@@ -169,7 +187,31 @@ async fn first_since(read_plan: &ReadPlan, time: Time) -> Result<Option<Offset>,
     }
 }
 
-fn error_reporter(read_plan: &ReadPlan) -> ErrorReporter {
-    let reporter = StatusReporter { handle: read_plan.channel.handle.clone(), part: LoopPart::Channel };
-    ErrorReporter::new(read_plan, &reporter, None)
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::run::tests::{Receives, begun, channel};
+
+    /// The service of this test answers no search.
+    #[tokio::test(start_paused = true)]
+    async fn a_new_sink_whose_start_cannot_be_found_stops_no_other_sink() {
+        let (channel, _) = channel(0, Arc::new(Receives::Everything));
+        let start = Start::Time(Time::At(Timestamp::UNIX_EPOCH));
+        channel.plan.send_modify(|plan| Arc::make_mut(&mut plan.settings).start = start);
+        let (shared, plan, _) = begun(&channel).await;
+        let known = plan.lanes[0].clone();
+        let new = LaneSettings { name: "new".into(), ..known.clone() };
+        let cursor = Cursor { through: Offset::new(10) };
+        shared.commit(vec![Change::SetCursor { sink: known.name.clone(), to: cursor }]).await.unwrap();
+        let lanes = [new.clone(), known];
+        let positions = timeout(Duration::from_secs(600), positions(&shared, &lanes)).await.expect("no wait").unwrap();
+        assert_eq!((positions, shared.hub.position()), (vec![None, Some(cursor)], cursor.through));
+        assert!(timeout(Duration::from_secs(600), position(&shared, &new)).await.is_err(), "this lane waits");
+        assert!(shared.channel.handle.board().lane(&new.name).status.reading.is_some(), "its status says why");
+    }
 }

@@ -77,8 +77,19 @@ impl RunContext {
     /// Changes the ledger, and returns when the change is durable. Then queues the events that the change makes late. If the
     /// future is dropped, these events are queued too, because a commit that has started is not undone.
     pub(crate) async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
-        let _added = self.late.add_after(&changes);
-        Ok(self.owned.leased.commit(Commit(changes)).await?)
+        self.commit_with(|| changes).await
+    }
+
+    /// Like [`commit`](Self::commit), but calls `make` only when the commit starts. If the future is dropped before,
+    /// everything that `make` changes stays unchanged.
+    pub(crate) async fn commit_with(&self, make: impl FnOnce() -> Vec<Change>) -> Result<(), ChannelError> {
+        let mut added = None;
+        let make = || {
+            let changes = make();
+            added = Some(self.late.add_after(&changes));
+            Commit(changes)
+        };
+        Ok(self.owned.leased.commit_with(make).await?)
     }
 
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {

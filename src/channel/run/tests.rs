@@ -80,7 +80,7 @@ impl Source for TestSource {
     }
 }
 
-fn notice(offset: i64) -> RawEvent {
+pub(crate) fn notice(offset: i64) -> RawEvent {
     let id = Uuid::from_u128(u128::try_from(offset).unwrap());
     let headers = format!(r#"{{"type":"wallet.status","offset":{offset},"proofs":[]}}"#);
     let json = format!(r#"{{"event_id":"{id}","headers":{headers},"payload":{{"status":"deployed"}}}}"#);
@@ -128,6 +128,19 @@ pub(crate) struct OpenGate;
 impl Gate for OpenGate {
     async fn before(&self, _: &[(Lease, Effects)]) -> Write {
         Write::Done
+    }
+
+    async fn after(&self, _: &[(Lease, Effects)]) {}
+}
+
+/// A store that never answers a write.
+#[derive(Debug)]
+struct StuckGate;
+
+#[async_trait]
+impl Gate for StuckGate {
+    async fn before(&self, _: &[(Lease, Effects)]) -> Write {
+        std::future::pending().await
     }
 
     async fn after(&self, _: &[(Lease, Effects)]) {}
@@ -185,6 +198,10 @@ pub(crate) fn settings() -> Settings {
 }
 
 fn channel_from(source: &Arc<TestSource>, sink: Arc<dyn Sink>) -> Arc<Channel> {
+    channel_over(Arc::new(OpenGate), source, sink)
+}
+
+fn channel_over(gate: Arc<dyn Gate>, source: &Arc<TestSource>, sink: Arc<dyn Sink>) -> Arc<Channel> {
     let machine = Arc::new(TestMachine { began: Instant::now() });
     let handle = source.handle.clone();
     let plan = Plan {
@@ -192,7 +209,7 @@ fn channel_from(source: &Arc<TestSource>, sink: Arc<dyn Sink>) -> Arc<Channel> {
         source: source.clone(),
         lanes: vec![LaneSettings::new("sink", sink, RETRY)],
     };
-    let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(OpenGate)));
+    let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), gate));
     let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
     Arc::new(Channel::with_plan(plan, handle, metrics, SharedParts::on(machine, ledgers)))
 }
@@ -239,6 +256,19 @@ pub(crate) async fn begun(channel: &Arc<Channel>) -> (Arc<RunContext>, Plan, Can
     let owned = channel.handle.own(&channel.identity, claimed, recent);
     let plan = channel.plan.borrow().clone();
     (Arc::new(RunContext::new(channel, &owned, &plan)), plan, CancellationToken::new())
+}
+
+/// Claims a channel whose store never answers. Its next commit waits for room in the queue of commits.
+pub(crate) async fn stuck() -> (Arc<RunContext>, Plan) {
+    let source = Arc::new(TestSource::of(0, &Arc::default()));
+    let channel = channel_over(Arc::new(StuckGate), &source, Arc::new(Receives::Everything));
+    let (shared, plan, _) = begun(&channel).await;
+    for _ in 0..500 {
+        let shared = shared.clone();
+        drop(tokio::spawn(async move { shared.commit(Vec::new()).await }));
+    }
+    sleep(Duration::from_secs(1)).await;
+    (shared, plan)
 }
 
 /// The largest size of the futures that an idle channel with one lane always keeps, in bytes.

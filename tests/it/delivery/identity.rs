@@ -31,6 +31,14 @@ impl Shown {
         events.sort_unstable();
     }
 
+    /// Shows other events from offset 4 on, like a service that was restored from a backup.
+    fn restore(&self) {
+        self.change(|events| {
+            events.truncate(3);
+            events.extend([(4, 104), (5, 105), (6, 106), (7, 107)]);
+        });
+    }
+
     /// Starts a service with these events. A page contains the newest or the oldest events above an offset. With
     /// `inclusive`, the event at the offset belongs to the page too.
     async fn serve(&self, inclusive: bool, newest: bool) -> Scripted {
@@ -171,18 +179,12 @@ async fn events_of_a_changed_history_are_quarantined_until_an_operator_accepts_i
             let mut daemon = setup.start();
             daemon.until("all arrive", |_| setup.lines() == 5).await;
             daemon.until_logged("batch recorded").await;
-            let restore = || {
-                shown.change(|events| {
-                    events.truncate(3);
-                    events.extend([(4, 104), (5, 105), (6, 106), (7, 107)]);
-                });
-            };
             if stopped {
                 daemon.stop().await;
-                restore();
+                shown.restore();
                 daemon = setup.start();
             } else {
-                restore();
+                shown.restore();
             }
             let admin = admin_of(&mut daemon).await;
             let said = "channel c0: the service has a different event at offset 4 than before";
@@ -204,6 +206,30 @@ async fn events_of_a_changed_history_are_quarantined_until_an_operator_accepts_i
             assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 4, 5, 6, 7], "inclusive {inclusive}, stopped {stopped}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_changed_history_can_be_accepted_without_its_events() {
+    let shown = Shown::with(plain(1..=5));
+    let service = shown.serve(false, false).await;
+    let setup = reading(&service).with_admin();
+    let mut daemon = setup.start();
+    let admin = admin_of(&mut daemon).await;
+    daemon.until("all arrive", |_| setup.lines() == 5).await;
+    daemon.until_logged("batch recorded").await;
+    shown.restore();
+    daemon.until("new events are rejected", |daemon| daemon.log().0.contains(r#""offset":7"#)).await;
+
+    assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(0));
+    while setup.tell(&["cursor", "set", "c0", "--to", "latest", "--yes"]).await.code != Some(0) {
+        daemon.until("the daemon runs", |_| true).await;
+    }
+    assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));
+    shown.change(|events| events.push((8, 108)));
+    daemon.until("the next event arrives", |_| setup.lines() == 6).await;
+    admin.until(&mut daemon, "/readyz", "the daemon is ready", is_ready).await;
+    daemon.stop().await;
+    assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 8]);
 }
 
 #[tokio::test]

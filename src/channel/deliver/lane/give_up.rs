@@ -27,6 +27,7 @@
 use std::slice;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
@@ -45,8 +46,9 @@ const MAX_TOGETHER: usize = 8;
 /// The events at the front of a lane that the sink has refused, and the evidence against them.
 #[derive(Debug, Default)]
 pub(super) struct RefusedEvents {
-    /// In the order of the lane.
-    events: Vec<DeadLetterFacts>,
+    /// In the order of the lane, each with the time of its first refusal. The facts contain this time by the time of day, which
+    /// an operator or a time server can set forward or back.
+    events: Vec<(DeadLetterFacts, Instant)>,
     /// Whether the sink has accepted a later event since it refused the first of these events.
     others_accepted: bool,
     /// Whether an event without a next one became a dead letter, and the sink has accepted no event since.
@@ -103,7 +105,9 @@ impl Lane {
                 continue;
             };
             let letter = self.due(event, &error);
-            if !self.is_unclear(&error) && letters.is_empty() {
+            // An error other than a plain refusal decides how the lane continues: the sink may be gone, or ask for a wait.
+            let is_refused = matches!(error, SinkError::Refused { retry_after: None, .. });
+            if !is_refused || (letters.is_empty() && !self.is_unclear(&error)) {
                 return Ok(Some(error));
             }
             refusal.get_or_insert(error);
@@ -183,45 +187,41 @@ impl RefusedEvents {
 
     /// Removes the events before the first waiting event, because they are no longer refused.
     fn begin_at(&mut self, first: &EventKey, others_accepted: bool) {
-        let before = self.events.iter().position(|refused| refused.event_key() == *first);
+        let before = self.events.iter().position(|(refused, _)| refused.event_key() == *first);
         self.events.drain(..before.unwrap_or(self.events.len()));
         self.others_accepted = others_accepted || (self.others_accepted && !self.events.is_empty());
     }
 
-    /// Counts a refusal at `now`, in Unix seconds. Returns the dead letter if the event was refused for at least `limit`.
-    /// Returns `None` for an error other than a refusal, because such an error would affect every event.
+    /// Counts a refusal. Returns the dead letter if the event was refused for at least `limit`. Returns `None` for an error
+    /// other than a refusal, because such an error would affect every event. `now` is the time of day, in Unix seconds.
     fn count(&mut self, event: &Message, error: &SinkError, limit: Option<Duration>, now: i64) -> Option<DeadLetter> {
         let (SinkError::Refused { .. }, limit) = (error, limit?) else { return None };
         let (key, received) = (event.event_key(), event.record().received);
-        let at = self.events.iter().position(|refused| refused.event_key() == key).unwrap_or(self.events.len());
+        let at = self.events.iter().position(|(refused, _)| refused.event_key() == key).unwrap_or(self.events.len());
         if at == self.events.len() {
             let EventKey { offset, id: event_id } = key;
             let (reason, attempts, since) = (String::new(), 0, now);
-            self.events.push(DeadLetterFacts {
-                offset,
-                event_id,
-                reason,
-                attempts,
-                since,
-                at: now,
-                received,
-                bytes: 0,
-            });
+            let facts = DeadLetterFacts { offset, event_id, reason, attempts, since, at: now, received, bytes: 0 };
+            self.events.push((facts, Instant::now()));
         }
-        let facts = &mut self.events[at];
+        let (facts, first) = &mut self.events[at];
         (facts.reason, facts.attempts, facts.at) = (Chain(error).to_string(), facts.attempts.saturating_add(1), now);
-        let waited = Duration::from_secs(u64::try_from(now - facts.since).unwrap_or(0));
-        (waited >= limit).then(|| DeadLetter { facts: facts.clone(), json: event.record().event() })
+        (first.elapsed() >= limit).then(|| DeadLetter { facts: facts.clone(), json: event.record().event() })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
+
+    use async_trait::async_trait;
+    use tokio::time::advance;
 
     use super::*;
+    use crate::run::tests::{channel, run_for};
     use record::Shape;
     use record::testing::notice;
+    use sink::{Delivery, Sink};
 
     fn refusal() -> SinkError {
         SinkError::Refused { message: "answered 503".to_owned(), retry_after: None, fault: Fault::Target }
@@ -231,17 +231,19 @@ mod tests {
         Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default())
     }
 
-    #[test]
-    fn an_event_becomes_a_dead_letter_only_after_give_up_after() {
+    #[tokio::test(start_paused = true)]
+    async fn an_event_becomes_a_dead_letter_only_after_give_up_after() {
         let (event, mut refused) = (event(), RefusedEvents::default());
         let mut give_up = |now| refused.count(&event, &refusal(), Some(Duration::from_secs(60)), now);
-        for now in [1_000, 1_030, 1_059, 900] {
+        // The time of day is set forward by a day, and then back.
+        for now in [1_000, 87_420, 1_040] {
             assert_eq!(give_up(now), None, "{now}");
+            advance(Duration::from_secs(20)).await;
         }
-        let letter = give_up(1_060).unwrap();
+        let letter = give_up(900).unwrap();
         assert_eq!(letter.json, event.record().event());
         let DeadLetterFacts { reason, attempts, since, at, .. } = letter.facts;
-        assert_eq!((&*reason, attempts, since, at), ("answered 503", 5, 1_000, 1_060));
+        assert_eq!((&*reason, attempts, since, at), ("answered 503", 4, 1_000, 900));
     }
 
     #[test]
@@ -252,15 +254,49 @@ mod tests {
         assert_eq!(refused.count(&event, &io(), Some(Duration::ZERO), i64::MAX), None);
     }
 
-    #[test]
-    fn evidence_and_times_last_until_the_event_is_no_longer_first() {
+    #[tokio::test(start_paused = true)]
+    async fn evidence_and_times_last_until_the_event_is_no_longer_first() {
         let (event, mut refused) = (event(), RefusedEvents::default());
         let (limit, other) = (Some(Duration::from_secs(60)), EventKey { id: None, ..event.event_key() });
         refused.begin_at(&event.event_key(), true);
         assert_eq!(refused.count(&event, &refusal(), limit, 1_000), None);
+        advance(Duration::from_secs(60)).await;
         refused.begin_at(&event.event_key(), false);
         assert!(refused.others_accepted && refused.count(&event, &refusal(), limit, 1_060).is_some());
         refused.begin_at(&EventKey { offset: other.offset.before().unwrap_or(other.offset), id: None }, false);
         assert!(!refused.others_accepted && refused.count(&event, &refusal(), limit, 1_060).is_none());
+    }
+
+    /// A sink that refuses the first event, and returns another error for any other event.
+    #[derive(Debug)]
+    struct SecondAnswer {
+        error: SinkError,
+        /// The first event of each offer.
+        offers: Mutex<Vec<i64>>,
+    }
+
+    #[async_trait]
+    impl Sink for SecondAnswer {
+        async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+            let first = delivery.messages[0].offset().get();
+            self.offers.lock().unwrap().push(first);
+            Err(Undelivered::after(0, if first == 1 { refusal() } else { self.error.clone() }))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_obeys_the_answer_to_the_event_after_a_refused_one() {
+        let (message, asked) = ("answered 503".to_owned(), Some(Duration::from_secs(3600)));
+        let wait = SinkError::Refused { message, retry_after: asked, fault: Fault::Target };
+        for error in [SinkError::Gone("answered 410".to_owned()), wait] {
+            let sink = Arc::new(SecondAnswer { error: error.clone(), offers: Mutex::default() });
+            let (channel, handle) = channel(5, sink.clone());
+            channel.plan.send_modify(|plan| plan.lanes[0].gives_up_after = Some(Duration::from_secs(60)));
+            run_for(&channel, Duration::from_secs(1800), &CancellationToken::new()).await;
+            let offers = sink.offers.lock().unwrap();
+            let second = offers.iter().position(|first| *first == 2);
+            assert_eq!(second, Some(offers.len() - 1), "nothing is sent after \"{error}\": {offers:?}");
+            assert_eq!(handle.pauses().gone.contains_key("sink"), matches!(error, SinkError::Gone(_)), "{error}");
+        }
     }
 }

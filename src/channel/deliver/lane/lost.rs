@@ -86,8 +86,7 @@ impl Lane {
         ))
     }
 
-    /// Handles a sink that stores positions but has none for this lane. Waits until an operator resumes the sink. By resuming
-    /// the sink, the operator accepts its content.
+    /// Handles a sink that stores positions but has none for this lane. Waits until an operator accepts the sink as it is.
     pub(super) async fn missing(&mut self, place: &str, stop: &CancellationToken) -> Result<(), Halt> {
         let (channel, sink) = (self.identity.channel.name.clone(), self.identity.sink.clone());
         let cursor = Cursor { through: self.through };
@@ -95,7 +94,7 @@ impl Lane {
             "{place}, although events up to offset {cursor} were delivered: the sink's data was dropped, purged or replaced. Nothing is \
              delivered until you decide. To deliver again, from the start or another offset: `channeld pause {channel}`, \
              `channeld cursor set {channel} --sink {sink} --to earliest --yes` (or `--to OFFSET`), `channeld resume {channel}`. To \
-             accept the sink as it is and continue above {cursor}: `channeld resume {channel} --sink {sink}`"
+             accept the sink as it is and continue above {cursor}: `channeld resume {channel} --sink {sink} --accept-loss`"
         );
         error!(%channel, %sink, reason = message, "sink has no position: nothing is delivered until an operator decides");
         let (kind, since) = (Problem::POSITION_MISSING.to_owned(), Timestamp::now());
@@ -198,6 +197,87 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_lost_event_that_was_given_up_is_not_delivered_again_at_the_next_resume() {
+        /// A sink whose late delivery is lost, until another event is written.
+        #[derive(Debug)]
+        struct LacksOne;
+
+        #[async_trait]
+        impl Sink for LacksOne {
+            async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+                let is_written = recorded.confirmed.is_some_and(|confirmed| confirmed.last.is_some());
+                let lost = if is_written { BTreeSet::from([key(1, Some(1))]) } else { BTreeSet::new() };
+                Ok(Resumed { position: Position::At(recorded.through), held: Vec::new(), lost })
+            }
+
+            async fn deliver(&self, _: &Delivery<'_>) -> Result<(), Undelivered> {
+                Ok(())
+            }
+        }
+
+        let (channel, _) = channel(0, Arc::new(LacksOne));
+        let (shared, plan, stop) = begun(&channel).await;
+        let (sink, lost) = (plan.lanes[0].name.clone(), key(1, Some(1)));
+        let position = Some(lost.offset);
+        let to = Cursor { through: position };
+        let confirmed = Confirmed { position, last: Some(lost) };
+        let change = Change::Confirm { sink: sink.clone(), confirmed };
+        shared.commit(vec![Change::SetCursor { sink: sink.clone(), to }, change]).await.unwrap();
+        let (mut lane, _) = Lane::new(shared.clone(), plan.lanes[0].clone(), to);
+        for is_lost in [true, false] {
+            assert!(lane.resume_and_report(&stop).await.is_ok());
+            assert_eq!(shared.look(|ledger| ledger.owes(&sink, &lost)), is_lost);
+            shared.commit(vec![Change::Settle { sink: sink.clone(), key: lost }]).await.unwrap();
+        }
+    }
+
+    /// Otherwise a file that ends with this event would seem to have lost lines.
+    #[tokio::test]
+    async fn a_pending_event_that_the_sink_has_is_recorded_as_its_last_event() {
+        /// A sink that has received a pending event. A crash prevented the commit.
+        #[derive(Debug)]
+        struct HasOne(EventKey);
+
+        #[async_trait]
+        impl Sink for HasOne {
+            async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+                let position = recorded.confirmed.map_or(recorded.through, |confirmed| confirmed.position);
+                Ok(Resumed { position: Position::At(position), held: vec![self.0], lost: BTreeSet::new() })
+            }
+
+            async fn deliver(&self, _: &Delivery<'_>) -> Result<(), Undelivered> {
+                Ok(())
+            }
+        }
+
+        let (earlier, late, at) = (key(3, None), key(4, None), |offset| Offset::new(offset).unwrap());
+        // In the second case, the sink's position does not include the event. In the third case, nothing was written since an
+        // operator chose the cursor.
+        for (position, last, expected) in
+            [(7, Some(earlier), Some(late)), (3, Some(earlier), Some(earlier)), (7, None, None)]
+        {
+            let (channel, _) = channel(0, Arc::new(HasOne(late)));
+            let (shared, plan, stop) = begun(&channel).await;
+            let (sink, to) = (plan.lanes[0].name.clone(), Cursor { through: Some(at(7)) });
+            let (first_seen, json) = (channel.parts.machine.now(), Bytes::from_static(b"{}"));
+            let (offset, event_id) = (late.offset, late.id);
+            let event = Pending { offset, event_id, first_seen, received: None, appeared: false, json };
+            let confirmed = Confirmed { position: Some(at(position)), last };
+            let changes = vec![
+                Change::SetCursor { sink: sink.clone(), to },
+                Change::Owe { sink: sink.clone(), event },
+                Change::Confirm { sink: sink.clone(), confirmed },
+            ];
+            shared.commit(changes).await.unwrap();
+            let (mut lane, _) = Lane::new(shared.clone(), plan.lanes[0].clone(), to);
+            assert!(lane.resume_and_report(&stop).await.is_ok());
+            assert!(!shared.look(|ledger| ledger.owes(&sink, &late)), "{position}");
+            let expected = Confirmed { last: expected, ..confirmed };
+            assert_eq!(shared.look(|ledger| ledger.confirmed(&sink)), Some(expected), "{position}");
+        }
+    }
+
+    #[tokio::test]
     async fn forgotten_late_deliveries_are_unknown_to_a_sink_that_was_restored() {
         let sink = RestoredSink { lost: key(1, Some(1)), offers: AtomicUsize::default() };
         let (channel, _) = channel(0, Arc::new(sink));
@@ -224,6 +304,7 @@ mod tests {
                 epoch: 1,
                 through: Some(at(1_500)),
                 pending: BTreeSet::new(),
+                replayed: BTreeSet::new(),
                 confirmed,
                 late: lane.late_deliveries(),
             };

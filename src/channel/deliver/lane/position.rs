@@ -21,7 +21,7 @@ use crate::error::ChannelError;
 use crate::read::gap_search;
 use crate::verify::RejectionReason;
 use crate::verify::recent::digest_of;
-use ledger::{self, Change, Cursor, DeadLetter, Proof};
+use ledger::{self, Change, Cursor, DeadLetter, Pending, Proof, QuarantinedEvent};
 use proof::event::{EventKey, Offset, RawEvent};
 use record::{Message, Record};
 use sink::{self, Position, Recorded, Resumed, Undelivered};
@@ -42,9 +42,9 @@ impl Lane {
 
     /// Compares the sink's position without a delivery that follows.
     pub(super) async fn resume_and_report(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
-        let resumed = self.resume(stop).await;
+        self.resume(stop).await?;
         self.accepted();
-        resumed
+        Ok(())
     }
 
     /// Waits until the sink allows the next delivery, and while the sink is paused. Then requests the sink's position if a
@@ -84,14 +84,26 @@ impl Lane {
         // Settle the late events that the sink has, before new events are delivered: a sink looks for them only beyond the
         // recorded position. The commit that settles these events also moves the recorded position past them.
         for key in held.iter().filter(|key| recorded.pending.contains(key)) {
-            self.settle(*key, self.delivered_late(*key, None, Some(ledger::Confirmed { position, last: None })))
-                .await?;
+            let late = self.delivered_late(*key, None, Some(ledger::Confirmed { position, last: None }));
+            // The sink may have written this event last. A file seems to have lost lines if it ends with another event.
+            if !has_lost
+                && Some(key.offset) <= position
+                && let Some(ledger::Confirmed { last: Some(last), .. }) = &mut self.confirmed
+            {
+                *last = *key;
+            }
+            self.settle(*key, late).await?;
         }
         if has_lost {
             return self.move_back(position, lost).await;
         }
         if !lost.is_empty() {
-            self.shared.commit(self.owe_again(&lost)).await?;
+            let mut changes = self.owe_again(&lost);
+            // Without a confirmed last event, the next resume compares no late deliveries. These events may become dead letters, and
+            // would otherwise be lost again at each resume.
+            self.confirmed = self.confirmed.map(|confirmed| ledger::Confirmed { last: None, ..confirmed });
+            changes.extend(self.confirm());
+            self.shared.commit(changes).await?;
             self.report_refill(position, None, lost);
         }
         let highest = position.filter(|position| !self.has_passed(*position));
@@ -115,14 +127,15 @@ impl Lane {
     }
 
     fn recorded(&self) -> Recorded {
-        let (owed, confirmed) = self.shared.look(|ledger| {
-            let owed = ledger.owed(&self.identity.sink).map(|(key, _)| *key).collect();
-            (owed, ledger.confirmed(&self.identity.sink))
+        let (owed, replayed, confirmed) = self.shared.look(|ledger| {
+            let owed = || ledger.owed(&self.identity.sink);
+            let replayed = owed().filter(|(_, event)| event.replayed).map(|(key, _)| *key).collect();
+            (owed().map(|(key, _)| *key).collect(), replayed, ledger.confirmed(&self.identity.sink))
         });
         let confirmed = confirmed.map(|ledger::Confirmed { position, last }| sink::Confirmed { position, last });
         let epoch = self.shared.owned.leased.lease.epoch;
         let (lane, late) = (self.identity.clone(), self.late_deliveries());
-        Recorded { lane, epoch, through: self.through, pending: owed, confirmed, late }
+        Recorded { lane, epoch, through: self.through, pending: owed, replayed, confirmed, late }
     }
 
     /// Compares the sink's position with the recorded position. Returns whether the sink has lost data.
@@ -209,16 +222,20 @@ impl Lane {
         }
         let shared = self.shared.clone();
         let _closing = if self.reads { Some(shared.gaps.closing.lock().await) } else { None };
-        let mut changes = if self.reads { self.found_in_gaps(batch, through) } else { Vec::new() };
-        changes.extend(self.delivered_below_held(batch, through, letter.as_ref()));
-        changes.extend(self.changes(batch, through, letter));
+        let changes = || {
+            let mut changes = if self.reads { self.found_in_gaps(batch, through) } else { Vec::new() };
+            changes.extend(self.delivered_below_held(batch, through, letter.as_ref()));
+            changes.extend(self.changes(batch, through, letter));
+            changes
+        };
         let recording = self.part(batch.trace_at(through), "record");
         recording.note("offset", through.get());
-        self.shared.commit(changes).await?;
+        shared.commit_with(changes).await?;
         drop(recording);
         let before = self.through.replace(through);
         self.shared.channel.handle.board().lane_recorded(&self.settings.name, Some(through));
         self.held.retain(|key| key.offset > through);
+        self.beyond.retain(|key| key.offset > through);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
             debug!(%channel, %sink, trace_id = %trace.id(), offset = end.min(&through).get(), "batch recorded");
@@ -243,7 +260,9 @@ impl Lane {
         let sink = &self.identity.sink;
         let new = |offset: Offset| !self.has_passed(offset) && offset <= through;
         let pending = || batch.pending.iter().filter(|pending| new(pending.offset));
-        let rejected = batch.rejected.iter().filter(|event| new(event.facts.offset));
+        // A rejected event that is pending for this lane was released after the batch was read. It must not be rejected again.
+        let is_released = |event: &&QuarantinedEvent| self.is_owed(&event.facts.event_key());
+        let rejected = batch.rejected.iter().filter(|event| new(event.facts.offset) && !is_released(event));
         let records = || batch.records.iter().filter(|record| new(record.offset));
         // The late events that this batch delivers. The lane had passed them before an operator moved the cursor back.
         let repaid: Vec<EventKey> = self.shared.look(|ledger| {
@@ -266,7 +285,8 @@ impl Lane {
             };
             let (since, sinks) = (self.shared.channel.parts.machine.now(), ledger.cursors().keys());
             let release = |key| Change::Release { key, since, sinks: sinks.clone().cloned().collect() };
-            let keys = records().map(|record| record.event_key()).filter(is_accepted);
+            let keys = records().map(|record| record.event_key()).chain(pending().map(Pending::event_key));
+            let keys = keys.filter(is_accepted);
             keys.flat_map(|key| [release(key), Change::DropQuarantined(key)]).collect()
         });
         let owe = |event| Change::Owe { sink: sink.clone(), event };
@@ -310,10 +330,15 @@ mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
+    use futures_util::FutureExt;
 
     use super::*;
-    use crate::run::tests::{Receives, begun, channel};
-    use ledger::{Pending, SinkName};
+    use crate::Channel;
+    use crate::channel::settings::LaneSettings;
+    use crate::deliver::batch::{Cause, LateRecord};
+    use crate::run::tests::{Receives, begun, channel, stuck};
+    use ledger::{Quarantined, Replay, SinkName};
+    use record::testing::proved;
 
     /// Otherwise the search for late events would take the event for known, and the other sinks would never receive it.
     #[tokio::test]
@@ -336,5 +361,129 @@ mod tests {
         for sink in [own, other] {
             assert!(shared.look(|ledger| ledger.owes(&sink, &raw.event_key())), "{sink}");
         }
+    }
+
+    fn event(offset: i64) -> RawEvent {
+        RawEvent { offset: Offset::new(offset).unwrap(), id: None, json: Bytes::from_static(b"{}") }
+    }
+
+    fn rejected(RawEvent { offset, id, json }: RawEvent, reason: RejectionReason) -> QuarantinedEvent {
+        let (reason, detail, bytes) = (reason.name().to_owned(), String::new(), json.len() as u64);
+        let (received, original, digest) = (None, None, None);
+        let facts = Quarantined { offset, event_id: id, reason, detail, at: 0, received, original, digest, bytes };
+        QuarantinedEvent { facts, json }
+    }
+
+    /// Records a batch through offset 12 on the lane `sink`, whose cursor is 10. The cursor of the sink `other` is 12. Returns the
+    /// quarantined events, and the events that are pending for the two sinks.
+    async fn recorded(before: Vec<Change>, fill: impl FnOnce(&mut Batch, &Channel)) -> (Vec<i64>, [Vec<i64>; 2]) {
+        let (channel, _) = channel(0, Arc::new(Receives::Everything));
+        let (shared, plan, _) = begun(&channel).await;
+        let cursor = |at| Cursor { through: Offset::new(at) };
+        let cursors =
+            [("sink", 10), ("other", 12)].map(|(sink, at)| Change::SetCursor { sink: sink.into(), to: cursor(at) });
+        shared.commit(cursors.into_iter().chain(before).collect()).await.unwrap();
+        let (mut lane, _) = Lane::new(shared.clone(), plan.lanes[0].clone(), cursor(10));
+        let trace = channel.parts.traces.begin("batch", &channel.identity, channel.parts.machine.time().into());
+        let mut batch = Batch::through(Offset::new(12).unwrap(), trace);
+        fill(&mut batch, &channel);
+        lane.record(&batch, batch.through, None).await.unwrap();
+        shared.look(|ledger| {
+            let pending = |sink| ledger.owed(sink).map(|(key, _)| key.offset.get()).collect();
+            let quarantined = ledger.quarantined().keys().map(|key| key.offset.get()).collect();
+            (quarantined, ["sink", "other"].map(pending))
+        })
+    }
+
+    /// Otherwise the event would return to the quarantine although its reason is corrected, and the other sinks would receive
+    /// the event twice.
+    #[tokio::test]
+    async fn a_batch_that_was_read_before_an_event_was_released_does_not_reject_the_event_again() {
+        let [released, kept] = [11, 12].map(|at| rejected(event(at), RejectionReason::ProofTimeout));
+        let (offset, key, json) = (released.facts.offset, released.facts.event_key(), Bytes::new());
+        let pending = Pending { offset, event_id: None, first_seen: 0, received: None, appeared: false, json };
+        let before = vec![
+            Change::Quarantine(released.clone()),
+            Change::Release { key, since: 0, sinks: vec!["other".into()] },
+            Change::Owe { sink: "sink".into(), event: pending },
+        ];
+        let (quarantined, pending) = recorded(before, |batch, _| batch.rejected = vec![released, kept]).await;
+        assert_eq!((quarantined, pending), (vec![12], [vec![11], vec![11]]));
+    }
+
+    /// Otherwise the event would stay in the quarantine after its delivery.
+    #[tokio::test]
+    async fn an_accepted_event_whose_proof_is_missing_leaves_the_quarantine() {
+        let before = vec![Change::Quarantine(rejected(event(11), RejectionReason::Contradiction))];
+        let (quarantined, pending) = recorded(before, |batch, channel| {
+            batch.pending = vec![channel.pending(&event(11), channel.parts.machine.time(), false)];
+        })
+        .await;
+        assert_eq!((quarantined, pending), (vec![], [vec![11], vec![11]]));
+    }
+
+    /// A lane that does not end in time is dropped. If it had closed the gap, the other sinks would never receive the event.
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_closes_a_gap_only_when_its_commit_starts() {
+        let (shared, plan) = stuck().await;
+        let at = |offset| Offset::new(offset).unwrap();
+        shared.gaps.note(Some(at(10)), [(at(12), None)].into_iter(), Duration::from_secs(30));
+        let (mut lane, _) = Lane::new(shared.clone(), plan.lanes[0].clone(), Cursor { through: Some(at(10)) });
+        lane.reads = true;
+        let raw = RawEvent { offset: at(11), id: None, json: Bytes::from_static(b"{}") };
+        let pending = vec![shared.channel.pending(&raw, shared.channel.parts.machine.time(), false)];
+        let trace = shared.channel.parts.traces.begin("batch", &lane.identity.channel, std::time::SystemTime::now());
+        let batch = Batch { pending, ..Batch::through(at(12), trace) };
+        assert!(lane.record(&batch, at(12), None).now_or_never().is_none());
+        assert!(!gap_search::found_by(&shared, None, [raw].into_iter()).is_empty());
+    }
+
+    /// Otherwise a sink that has an event would not receive it again.
+    #[tokio::test]
+    async fn a_sink_learns_which_pending_events_are_replayed() {
+        let (channel, _) = channel(0, Arc::new(Receives::Everything));
+        let (shared, plan, _) = begun(&channel).await;
+        let (sink, time) = (plan.lanes[0].name.clone(), channel.parts.machine.time());
+        let event = |at| RawEvent { offset: Offset::new(at).unwrap(), id: None, json: Bytes::from_static(b"{}") };
+        let [late, replayed] = [1, 2].map(|at| channel.pending(&event(at), time, false));
+        let to = Cursor { through: Some(replayed.offset) };
+        let replay = Replay::new(vec![sink.clone()], replayed.offset, replayed.offset, 0);
+        let changes = vec![
+            Change::SetCursor { sink: sink.clone(), to },
+            Change::Owe { sink, event: late.clone() },
+            Change::StartReplay(replay),
+            Change::ReleaseReplayed { id: 1, next: None, events: vec![replayed.clone()] },
+        ];
+        shared.commit(changes).await.unwrap();
+        let (lane, _) = Lane::new(shared, plan.lanes[0].clone(), to);
+        let Recorded { pending, replayed: again, .. } = lane.recorded();
+        let [late, replayed] = [late, replayed].map(|event| event.event_key());
+        assert_eq!((pending, again), ([late, replayed].into(), [replayed].into()));
+    }
+
+    /// Otherwise the proofs of late events would replace the proofs of other events in the ledger too soon.
+    #[tokio::test]
+    async fn the_lanes_record_the_proof_of_a_late_event_once() {
+        let (channel, _) = channel(0, Arc::new(Receives::Everything));
+        let (shared, plan, stop) = begun(&channel).await;
+        let trace = channel.parts.traces.begin("late", &channel.identity, channel.parts.machine.time().into());
+        let late = LateRecord::new(proved("", "{}"), Cause::Proof, trace);
+        let (key, json) = (late.record.event_key(), late.record.event());
+        let (raw, cursor) = (RawEvent { offset: key.offset, id: key.id, json }, Cursor { through: Some(key.offset) });
+        for name in ["one", "two", "three"] {
+            let sink = SinkName::from(name);
+            let event = channel.pending(&raw, channel.parts.machine.time(), false);
+            let passed = vec![Change::Owe { sink: sink.clone(), event }, Change::Advance { sink, to: cursor }];
+            shared.commit(passed).await.unwrap();
+        }
+        for name in ["one", "two", "three"] {
+            let settings = LaneSettings { name: name.into(), ..plan.lanes[0].clone() };
+            let (mut lane, _) = Lane::new(shared.clone(), settings, cursor);
+            assert!(lane.late(&late, &stop).await.is_ok(), "{name}");
+        }
+        assert!(shared.look(|ledger| ledger.late().is_empty()));
+        drop(shared);
+        let (_, proofs) = channel.parts.ledgers.claim(channel.identity.id, usize::MAX).await.unwrap().unwrap();
+        assert_eq!(proofs.len(), 1, "{proofs:?}");
     }
 }

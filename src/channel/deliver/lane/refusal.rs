@@ -102,13 +102,42 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use async_trait::async_trait;
     use tokio::time::timeout;
 
     use crate::ChannelError;
-    use crate::deliver::lane::Lane;
+    use crate::deliver::lane::{Halt, Lane};
     use crate::run::tests::{Receives, begun, channel};
     use ledger::Cursor;
     use proof::event::Offset;
+    use sink::{Delivery, Recorded, Resumed, Sink, SinkError, Undelivered};
+
+    /// A sink that cannot be reached.
+    #[derive(Debug)]
+    struct AwaySink;
+
+    #[async_trait]
+    impl Sink for AwaySink {
+        async fn resume(&self, _: &Recorded) -> Result<Resumed, SinkError> {
+            Err(SinkError::away("could not connect".to_owned()))
+        }
+
+        async fn deliver(&self, _: &Delivery<'_>) -> Result<(), Undelivered> {
+            Ok(())
+        }
+    }
+
+    /// Otherwise `status` would show a healthy sink while its channel is paused.
+    #[tokio::test]
+    async fn the_problem_of_a_sink_stays_on_the_board_when_its_lane_stops() {
+        let (channel, handle) = channel(0, Arc::new(AwaySink));
+        let (shared, plan, stop) = begun(&channel).await;
+        let (mut lane, _) = Lane::new(shared, plan.lanes[0].clone(), Cursor::default());
+        stop.cancel();
+        assert!(matches!(lane.resume_and_report(&stop).await, Err(Halt::Stopped)));
+        let problem = handle.board().lane(&plan.lanes[0].name).status.error.clone();
+        assert!(problem.is_some_and(|problem| problem.message == "could not connect"));
+    }
 
     /// If the lane ended without an error, the channel would count as stopped. It would not start again, even if its lease came
     /// back, and a daemon without another channel would exit.

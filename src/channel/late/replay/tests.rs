@@ -1,9 +1,11 @@
 //! Tests replays of a channel with two sinks over virtual time.
 
+use std::slice;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +14,7 @@ use uuid::Uuid;
 use super::*;
 use crate::channel::settings::Plan;
 use crate::read::source::Source;
-use crate::run::tests::{OpenGate, RETRY, TestMachine, settings};
+use crate::run::tests::{OpenGate, RETRY, TestMachine, settings, stuck};
 use crate::verify::RejectionReason;
 use crate::{Channel, ChannelStatus, Handle, SharedParts};
 use api::{ApiError, Page};
@@ -266,6 +268,16 @@ async fn a_replay_whose_sink_was_removed_says_so_and_continues_when_it_returns()
         it.assert_all_again("b");
     })
     .await;
+}
+
+/// A reload interrupts a replay. If the replay had closed the gap, the other sinks would never receive the event.
+#[tokio::test(start_paused = true)]
+async fn a_replay_closes_a_gap_only_when_its_commit_starts() {
+    let (shared, _) = stuck().await;
+    shared.gaps.note(Some(offset(10)), [(offset(12), None)].into_iter(), Duration::from_secs(30));
+    let (event, replay) = (notice(11, 11, "deployed"), Replay::new(vec!["a".into()], offset(11), offset(11), 0));
+    assert!(release(&shared, 1, &replay, slice::from_ref(&event), None).now_or_never().is_none());
+    assert!(!gap_search::found_by(&shared, None, [event].into_iter()).is_empty());
 }
 
 /// Another replay, whose sink is paused, runs at the same time.
