@@ -14,7 +14,6 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, FILE_VARIABLE};
 use crate::version;
-use operator::api::SetPaused;
 
 mod arguments;
 mod context;
@@ -135,9 +134,9 @@ enum Command {
     ///
     /// With --sink, a sink that refuses events is retried now instead of after its next wait. A webhook that answered
     /// 410 (Gone) is never retried automatically: it stays blocked until this command resumes it or the daemon
-    /// restarts. If the sink is paused, this command only ends the pause. If the sink is not paused but has lost its data,
-    /// this command accepts the sink as it is, and the lost events are not delivered again.
-    Resume(SetPaused),
+    /// restarts. If the sink has lost its data, nothing is delivered to it until it is filled again, or accepted as it is
+    /// with --accept-loss.
+    Resume(act::pause::ResumeArgs),
     WaitWatcher(prove::wait_watcher::Args),
     /// Simulate the channel events service over HTTP.
     ///
@@ -280,7 +279,7 @@ impl Command {
             Self::Replay(args) => act::replay::run(&args, cx).await,
             Self::State(command) => act::state::run(command, cx).await,
             Self::Pause(args) => act::pause::run(args.request(), cx).await,
-            Self::Resume(what) => act::pause::run(what, cx).await,
+            Self::Resume(args) => act::pause::run(args.request(), cx).await,
             Self::WaitWatcher(args) => prove::wait_watcher::run(&args, &cx.connect(&args.channel)?, cx).await,
             Self::Schema(args) => package::schema::run(&args, cx),
             Self::Completions(args) => package::completions::run(&args, Cli::command(), cx),

@@ -156,8 +156,7 @@ impl FullSearch {
     /// Reads a window. The inner `Ok` is the number of events in the window. If these events do not fit on one page,
     /// the inner `Err` is the time of the newest event.
     async fn read(&self, walk: &mut Walk, window: TimeWindow) -> Result<Result<usize, Option<i64>>, SearchError> {
-        let created = Created { gte: Some(window.after + 1), lte: Some(window.through), ..Created::default() };
-        let page = self.page(Filter { created, ..self.filter.clone() }).await?;
+        let page = self.page(Filter { created: within(window, self.filter.created), ..self.filter.clone() }).await?;
         let (count, newest, below) = (page.events.len(), page.events.iter().find_map(time), walk.below);
         let whole = walk.windows.read(window, page, |offset| offset < below);
         let in_doubt =
@@ -171,11 +170,23 @@ impl FullSearch {
     }
 }
 
-/// The latest second that the filter allows, and the second before the earliest second that the filter allows.
+/// Returns the second at which a walk through the filter's events begins, and the second at which it ends.
 fn bounds(Created { gt, gte, lt, lte }: Created) -> (i64, i64) {
-    let latest = lte.unwrap_or(END_OF_TIME).min(lt.map_or(END_OF_TIME, |lt| lt.saturating_sub(1)));
+    let latest = lte.unwrap_or(END_OF_TIME).min(lt.unwrap_or(END_OF_TIME));
     let earliest = gt.unwrap_or(BEFORE_TIME).max(gte.map_or(BEFORE_TIME, |gte| gte.saturating_sub(1)));
     (latest.min(END_OF_TIME), earliest.max(BEFORE_TIME))
+}
+
+/// Returns the bounds of a window, limited by the bounds of the filter.
+///
+/// Two adjacent windows share an edge: the lower window includes it, and the upper window excludes it. Bounds that are one
+/// second apart would skip events between them if the service compares fractions of a second. At most one lower and one
+/// upper bound are sent, because the service does not document how it combines them.
+fn within(window: TimeWindow, Created { gte, lt, .. }: Created) -> Created {
+    let gte = gte.filter(|gte| *gte > window.after);
+    let lt = lt.filter(|lt| *lt <= window.through);
+    let gt = (gte.is_none() && window.after > BEFORE_TIME).then_some(window.after);
+    Created { gt, gte, lt, lte: lt.is_none().then_some(window.through) }
 }
 
 fn time(event: &RawEvent) -> Option<i64> {

@@ -270,7 +270,7 @@ pub struct ReplayEvents {
 }
 
 // Pauses or resumes a channel, or one of its sinks. The answer says whether the request changed anything.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 pub struct SetPaused {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
@@ -282,6 +282,10 @@ pub struct SetPaused {
     /// When the pause ends automatically.
     #[arg(skip)]
     pub until: Option<Timestamp>,
+    /// Whether the lane of a resumed sink may continue although the sink has lost its data.
+    #[arg(skip)]
+    #[serde(default)]
+    pub accept_loss: bool,
 }
 
 /// Ends a channel's wait for its next poll, so that the channel polls now. The answer is the time of the request. The

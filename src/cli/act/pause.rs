@@ -30,6 +30,21 @@ impl Args {
     }
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    what: SetPaused,
+    /// Accept a sink that has lost its data as it is. The lost events are not delivered again.
+    #[arg(long, requires = "sink")]
+    accept_loss: bool,
+}
+
+impl ResumeArgs {
+    pub(crate) fn request(self) -> SetPaused {
+        SetPaused { accept_loss: self.accept_loss, ..self.what }
+    }
+}
+
 fn ends_after(text: &str) -> Result<Timestamp, String> {
     let duration = SignedDuration::try_from(positive_duration(text)?).map_err(|error| error.to_string())?;
     Timestamp::now().checked_add(duration).map_err(|error| error.to_string())
@@ -44,7 +59,7 @@ pub(crate) async fn run(what: SetPaused, cx: &mut Context<'_>) -> Result<Exit, C
 }
 
 /// The effect of the request as text.
-pub(crate) fn outcome(SetPaused { channel, sink, paused, until }: &SetPaused, changed: bool) -> String {
+pub(crate) fn outcome(SetPaused { channel, sink, paused, until, .. }: &SetPaused, changed: bool) -> String {
     let sink = sink.as_ref().map(|sink| format!(" sink {sink}")).unwrap_or_default();
     let already = if changed { "" } else { " already" };
     let now = if *paused { "paused" } else { "resumed" };

@@ -221,10 +221,9 @@ impl OperatorRequest {
             Action::Resume if self.sink.is_empty() => vec![html! {
                 "Channel " (text(&self.channel)) " continues at its cursor. A sink that refuses events is retried immediately."
             }],
-            Action::Resume => vec![
-                html! { "Channel " (text(&self.channel)) ", " (sink) ", continues at its cursor. A sink that refuses events is retried immediately." },
-                html! { "If the sink is not paused but has lost its data, this accepts the sink as it is: the lost events are not delivered again." },
-            ],
+            Action::Resume => vec![html! {
+                "Channel " (text(&self.channel)) ", " (sink) ", continues at its cursor. A sink that refuses events is retried immediately."
+            }],
             Action::Acknowledge => vec![
                 html! { "This confirms that you know about the loss that a damaged state caused. The loss then no longer prevents the daemon from being ready." },
             ],
@@ -304,7 +303,7 @@ impl OperatorRequest {
                 let paused = self.what == Action::Pause;
                 let only = Some(sink.clone()).filter(|sink| !sink.is_empty());
                 let until = self.until.filter(|_| paused);
-                let request = SetPaused { channel: channel.clone(), sink: only, paused, until };
+                let request = SetPaused { channel: channel.clone(), sink: only, paused, until, accept_loss: false };
                 let changed = daemon.ask_for(browser, &request).await?;
                 let now = if paused { "paused" } else { "running" };
                 let what = if sink.is_empty() { channel.clone() } else { format!("{channel}, sink {sink}") };

@@ -47,7 +47,7 @@ impl Operations {
 
     /// Pauses or resumes a channel or a sink. If a refusing sink is resumed, it is retried at once.
     pub(crate) async fn set_paused(&self, request: &SetPaused) -> Result<bool, Refusal> {
-        let SetPaused { channel, sink, paused, until } = request;
+        let SetPaused { channel, sink, paused, until, accept_loss } = request;
         let channel = self.find(channel)?;
         let known = self.known(channel.id).ok_or_else(|| {
             Refusal::Usage(format!("the channel {} is not configured, so it cannot be paused or resumed", channel.name))
@@ -57,7 +57,13 @@ impl Operations {
         }
         let pause = paused.then(|| Pause { since: Timestamp::now(), until: *until });
         let (owned, handle) = (self.owned(&channel).await?, self.handles.of(channel.id));
-        let changed = owned.pause(&handle, sink.as_deref().map(SinkName::from), pause).await?;
+        let changed = owned.pause(&handle, sink.as_deref().map(SinkName::from), pause, *accept_loss).await?;
+        if !changed
+            && !paused
+            && let Some(lost) = sink.as_deref().and_then(|sink| handle.lost_data(sink))
+        {
+            return Err(Refusal::Failed(lost.message));
+        }
         if changed {
             let (channel, until) = (&channel.name, until.map(display));
             if *paused {

@@ -43,17 +43,18 @@ impl Operations {
                 "channel {name} is running and moves its cursors itself: pause the whole channel (`channeld pause {name}`), or stop the daemon"
             ))
         })?;
-        let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to: one.to };
-        // With `only_back`, a cursor that does not move is not set, because setting a cursor clears the position that
-        // its sink has confirmed.
-        let set = moves.iter().filter(|one| !request.only_back || one.from != one.to).map(set);
+        // With `only_back`, a cursor that does not move is not set. Setting it would clear the position that its sink has
+        // confirmed, and accept a sink that has lost its data.
+        let set: Vec<_> = moves.iter().filter(|one| !request.only_back || one.from != one.to).collect();
+        let change = |one: &&CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to: one.to };
         let above = Self::accepted_above(&channel, request, &moves, &owned.leased.ledger())?;
-        let changes = set.chain([Change::AcceptHistory { above }]);
+        let changes = set.iter().map(change).chain([Change::AcceptHistory { above }]);
         owned.leased.commit(Commit(changes.collect())).await?;
         self.recent.forget_above(channel.id, above);
-        for CursorMove { sink, from, to, .. } in &moves {
+        for CursorMove { sink, from, to, .. } in set {
             // A sink that is blocked because its position is missing waits for this call.
             self.handles.of(channel.id).sink_is_another(sink);
+            owned.forget_accepted(sink);
             let [from, to] = [*from, *to].map(|cursor| cursor.through.map(Offset::get));
             warn!(target: ALWAYS, channel = %name, %sink, from, to, "cursor set by an operator");
         }
@@ -61,7 +62,8 @@ impl Operations {
     }
 
     /// Returns the offset above which the operator accepts the service's history: the new cursors, or a higher cursor that does not
-    /// move. Below that one, events can still become visible, and the service must not change them.
+    /// move. Below that one, events can still become visible, and the service must not change them. If the service's history has
+    /// changed, it is accepted from the first difference on, also below the new cursors. Otherwise the difference would be found again.
     fn accepted_above(
         channel: &ChannelRef,
         request: &SetCursors,
@@ -78,7 +80,8 @@ impl Operations {
                 channel.name
             )));
         }
-        Ok(request.to.through.max(highest))
+        let above = request.to.through.max(highest);
+        Ok(agrees_through.map_or(above, |agrees_through| above.min(agrees_through)))
     }
 
     /// Returns the moves of the lanes that are configured or have a cursor.
@@ -112,6 +115,32 @@ impl CursorMove {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ledger::Contradiction;
+    use record::testing::channel;
+
+    /// Otherwise the ledger would keep events that the service no longer has, and the difference would be found again.
+    #[test]
+    fn a_changed_history_is_accepted_from_the_first_difference_on() {
+        let cursor = |through: i64| Cursor { through: Offset::new(through) };
+        let mut ledger = Ledger::default();
+        ledger.apply(Commit(vec![Change::SetCursor { sink: "s".into(), to: cursor(500) }])).unwrap();
+        let above = |ledger: &Ledger, to: i64| {
+            let to = cursor(to);
+            let request = SetCursors { channel: "c".into(), sink: None, to, only_back: false, apply: true };
+            let moves = [CursorMove::between("s", ledger.cursor("s").unwrap(), to)];
+            Operations::accepted_above(&channel(), &request, &moves, ledger).unwrap().map(Offset::get)
+        };
+        assert_eq!(above(&ledger, 520), Some(520));
+        for (agrees_through, to, expected) in
+            [(Some(470), 520, Some(470)), (Some(470), 470, Some(470)), (Some(470), 400, Some(400)), (None, 520, None)]
+        {
+            let agrees_through = agrees_through.and_then(Offset::new);
+            let offset = Offset::new(471).unwrap();
+            let contradiction = Contradiction { offset, known: None, found: None, agrees_through, since: 0 };
+            ledger.apply(Commit(vec![Change::Contradict(contradiction)])).unwrap();
+            assert_eq!(above(&ledger, to), expected, "{to}");
+        }
+    }
 
     #[test]
     fn a_cursor_move_reports_distance_and_direction() {

@@ -13,7 +13,7 @@ use crate::api::{
 };
 use crate::{ConfiguredChannel, Operations, Refusal};
 use channel::{LeasedChannel, RejectionReason};
-use ledger::{Change, Commit, Key, Ledger, Quarantined};
+use ledger::{Change, Commit, Key, Ledger, Pending, Quarantined, SinkName};
 use net::tasks::lock;
 use proof::event::{Offset, RawEvent};
 use proof::verify::Verdict;
@@ -96,11 +96,12 @@ impl Operations {
         };
         let fates = spawn_blocking(verifying).await.map_err(|panic| Refusal::Failed(panic.to_string()))?;
         let since = jiff::Timestamp::now().as_second();
-        let release = |(facts, fate): (&Quarantined, &Fate)| {
-            let (key, sinks) = (facts.event_key(), known.sinks.clone());
-            fate.leaves().then_some(Change::Release { key, since, sinks })
+        let release = || {
+            let ledger = owned.leased.ledger();
+            let leaving = chunk.iter().zip(&fates).filter(|(_, fate)| fate.leaves());
+            Commit(leaving.flat_map(|(facts, _)| released(facts, since, &known.sinks, &ledger)).collect())
         };
-        owned.leased.commit(Commit(chunk.iter().zip(&fates).filter_map(release).collect())).await?;
+        owned.leased.commit_with(release).await?;
         owned.released.notify_one();
         let ledger = owned.leased.ledger();
         let retried = chunk.iter().zip(fates).map(|(facts @ Quarantined { offset, .. }, fate)| {
@@ -136,6 +137,23 @@ impl Operations {
             Verdict::Rejected(_, reason) => kept(reason.name(), reason.to_string()),
         }
     }
+}
+
+/// Returns the changes that release an event. If a lane has passed the event, the event becomes pending for the other lanes too: a
+/// lane may still have it in a batch that was read, and rejected it, before the release. A lane that reads it in order settles it.
+fn released(facts: &Quarantined, since: i64, sinks: &[SinkName], ledger: &Ledger) -> Vec<Change> {
+    let (key, offset) = (facts.event_key(), facts.offset);
+    let has_cursor = sinks.iter().filter(|sink| ledger.cursor(sink).is_some());
+    let has_passed = |sink: &&SinkName| ledger.cursor(sink).is_some_and(|cursor| cursor.through >= Some(offset));
+    let (passed, behind): (Vec<_>, Vec<_>) = has_cursor.partition(has_passed);
+    let release = Change::Release { key, since, sinks: sinks.to_vec() };
+    if passed.is_empty() {
+        return vec![release];
+    }
+    let (event_id, received, appeared, json) = (facts.event_id, facts.received, false, Bytes::new());
+    let event = Pending { offset, event_id, first_seen: since, received, appeared, json };
+    let owe = |sink: &SinkName| Change::Owe { sink: sink.clone(), event: event.clone() };
+    [release].into_iter().chain(behind.into_iter().map(owe)).collect()
 }
 
 fn not_quarantined(channel: &ChannelRef, offset: Offset) -> Refusal {
@@ -174,5 +192,33 @@ impl Fate {
     /// Whether the event leaves the quarantine.
     fn leaves(&self) -> bool {
         matches!(self, Self::Delivering | Self::Waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::{Cursor, QuarantinedEvent};
+
+    /// Otherwise a lane whose sink was down could reject the event again, with a batch that was read before the release.
+    #[test]
+    fn a_released_event_becomes_pending_for_every_lane_as_soon_as_one_lane_has_passed_it() {
+        let offset = Offset::new(11).unwrap();
+        let (reason, detail) = ("too-few-signatures".to_owned(), String::new());
+        let (received, original, digest) = (None, None, None);
+        let facts = Quarantined { offset, event_id: None, reason, detail, at: 0, received, original, digest, bytes: 2 };
+        let key = facts.event_key();
+        let sinks = ["behind", "passed", "without-cursor"].map(SinkName::from);
+        for (passed, expected) in [(12, Some(vec!["behind", "passed"])), (10, None)] {
+            let mut ledger = Ledger::default();
+            let set = |sink: &str, to| Change::SetCursor { sink: sink.into(), to: Cursor { through: Offset::new(to) } };
+            let quarantined = QuarantinedEvent { facts: facts.clone(), json: Bytes::from_static(b"{}") };
+            let before = vec![set("behind", 10), set("passed", passed), Change::Quarantine(quarantined)];
+            ledger.apply(Commit(before)).unwrap();
+            ledger.apply(Commit(released(&facts, 0, &sinks, &ledger))).unwrap();
+            let pending = ledger.late().get(&key).map(|late| late.owed.iter().map(|sink| &**sink).collect::<Vec<_>>());
+            assert_eq!(pending, expected);
+            assert_eq!(ledger.quarantined().is_empty(), expected.is_some());
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use axum::response::IntoResponse;
 use clap::ValueEnum;
 use proof::event::ChannelId;
-use simulator::{Misbehaviour, Options, Simulator};
+use simulator::{Fault, Misbehaviour, Options, Simulator};
 use uuid::Uuid;
 
 use crate::support::{Daemon, Scripted, Setup, deliverable};
@@ -113,6 +113,21 @@ async fn pages_without_progress_cause_no_busy_loop_and_no_repeats() {
         daemon.stop().await;
         assert_eq!(setup.offsets("c0"), [1, 2, 3, 4], "{how:?}");
     }
+}
+
+#[tokio::test]
+async fn a_comparison_continues_after_errors_and_fails_if_the_history_ends_early() {
+    let simulator = service(1, 30).await;
+    let setup = Setup::reading(&simulator).with("api.page_limit", 3);
+    setup.run_until_lines(30).await;
+    let check = async || setup.tell(&["check", "--history", "c0"]).await;
+    simulator.fail_next(Fault::Status(503), 5);
+    let told = check().await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+
+    simulator.misbehave(0, Some(Misbehaviour::EmptyPages));
+    let told = check().await;
+    assert!(told.code == Some(1) && told.errors.contains("the range is in doubt"), "{told:?}");
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ struct Fake {
     time: fn(i64) -> i64,
     /// How many seconds after its time the event at an offset was created.
     lag: fn(i64) -> i64,
+    /// The milliseconds of the creation time. The service compares them with the bounds.
+    millis: fn(i64) -> i64,
     events: i64,
     most: usize,
     has_more: HasMore,
@@ -31,18 +33,24 @@ enum HasMore {
     Never,
 }
 
-const FAKE: Fake = Fake { time: |offset| 1000 + offset, lag: |_| 0, events: 1000, most: 200, has_more: HasMore::Older };
+const FAKE: Fake =
+    Fake { time: |offset| 1000 + offset, lag: |_| 0, millis: |_| 0, events: 1000, most: 200, has_more: HasMore::Older };
 
 impl Fake {
     fn answer(self, path: &str) -> Response {
         let url = url::Url::parse(&format!("http://fake{path}")).unwrap();
         let number =
             |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.parse::<i64>().unwrap());
+        let bound = |name: &str| number(name).map(|second| 1000 * second);
+        let (gt, gte, lt, lte) = (bound("created.gt"), bound("created.gte"), bound("created.lt"), bound("created.lte"));
+        assert!(gt.is_none() || gte.is_none(), "two lower bounds: {path}");
+        assert!(lt.is_none() || lte.is_none(), "two upper bounds: {path}");
         let within = |&offset: &i64| {
-            let created = (self.time)(offset) + (self.lag)(offset);
-            number("created.lte").is_none_or(|lte| created <= lte)
-                && number("created.lt").is_none_or(|lt| created < lt)
-                && number("created.gte").is_none_or(|gte| created >= gte)
+            let created = 1000 * ((self.time)(offset) + (self.lag)(offset)) + (self.millis)(offset);
+            lte.is_none_or(|lte| created <= lte)
+                && lt.is_none_or(|lt| created < lt)
+                && gte.is_none_or(|gte| created >= gte)
+                && gt.is_none_or(|gt| created > gt)
         };
         let limit = usize::try_from(number("limit").unwrap()).unwrap().min(self.most);
         let mut found = (1..=self.events).rev().filter(within);
@@ -125,7 +133,7 @@ async fn a_list_has_one_heading_and_json_has_none() {
 #[tokio::test]
 async fn all_returns_every_event_once() {
     let burst = |offset: i64| 1000 + offset - (offset - 400).clamp(0, 150);
-    let cases: [(&str, Fake, usize); 10] = [
+    let cases: [(&str, Fake, usize); 12] = [
         ("one a second", FAKE, 20),
         ("one an hour", Fake { time: |offset| 3600 * offset, ..FAKE }, 10),
         ("ten a second", Fake { time: |offset| 1000 + offset / 10, ..FAKE }, 20),
@@ -137,6 +145,12 @@ async fn all_returns_every_event_once() {
         (
             "ten a second in some disorder",
             Fake { time: |offset| 1000 + offset / 10, lag: |offset| offset * 7 % 5, ..FAKE },
+            20,
+        ),
+        ("between two seconds", Fake { millis: |_| 500, ..FAKE }, 20),
+        (
+            "three a second, between seconds",
+            Fake { time: |offset| 1000 + offset / 3, millis: |offset| offset % 3 * 300 + 1, ..FAKE },
             20,
         ),
         ("has_more never set", Fake { has_more: HasMore::Never, ..FAKE }, 20),
@@ -173,6 +187,19 @@ async fn the_operators_time_bounds_apply_to_every_page() {
     {
         let (ended, offsets, _) = searched(FAKE, &[&["--all"], &flags[..]].concat()).await;
         assert_eq!((ended.unwrap(), offsets), (Exit::Done, (100..=900).rev().collect()));
+    }
+}
+
+#[tokio::test]
+async fn fractions_of_the_first_and_the_last_second_are_searched() {
+    // The event at 890 is created with the event at 900.
+    let fake = Fake { lag: |offset| if offset == 890 { 10 } else { 0 }, millis: |_| 500, ..FAKE };
+    for (flags, expected) in [
+        (["--created-gt", "1100", "--created-lt", "1901"], 100..=900),
+        (["--created-gte", "1101", "--created-lte", "1901"], 101..=900),
+    ] {
+        let (ended, offsets, _) = searched(fake, &[&["--all", "--limit", "7"], &flags[..]].concat()).await;
+        assert_eq!((ended.unwrap(), offsets), (Exit::Done, expected.rev().collect()), "{flags:?}");
     }
 }
 

@@ -2,6 +2,7 @@
 //! with and without a running daemon. Nothing is delivered or recorded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ use channel::{
     grouped, unobserved,
 };
 use net::Chain;
+use net::retry::{Retry, RetryPolicy};
 use net::time::Time;
 use operator::api::GetAccounts;
 use operator::check_sink;
@@ -27,6 +29,9 @@ use record::ChannelRef;
 /// The number of events that are compared at a time. Each event uses about 200 bytes of memory. The files of a file sink are
 /// read once for this many events.
 const PIECE: usize = 500_000;
+
+/// The longest wait before a failed request is repeated, unless the service asks for a longer wait.
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 const READING: &str = "the history of the channel could not be read";
 
@@ -76,12 +81,14 @@ pub(super) async fn run(
     let scope = Scope { from: selection.from, since, is_shared: config.state.database.is_some() };
     let sinks = sinks(&config, channel, selection.sink.as_deref(), scope).await?;
     let settings = Arc::new(assembly::settings(&config, channel));
+    let RetryPolicy { wait, max_wait } = settings.retry;
+    let mut retry = Retry::new(RetryPolicy { wait: wait.min(MAX_WAIT), max_wait: max_wait.min(MAX_WAIT) });
     let mut comparison = Comparison::new(settings, sinks, accounts(&operator, channel).await?, PIECE);
     if let Some((from, to)) = comparison.range() {
         let mut history = History::of(source, from, to, config.api.page_limit);
         let mut bar = ProgressBar::begin();
         loop {
-            let page = history.next().await.map_err(CommandError::reading(READING))?;
+            let page = Comparison::page(&mut history, &mut retry).await.map_err(CommandError::reading(READING))?;
             let last = page.last().map(|last| last.offset);
             comparison.add(page).await;
             comparison.look_if_due(last.is_none(), || accounts(&operator, channel)).await?;

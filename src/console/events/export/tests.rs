@@ -93,6 +93,33 @@ mod of_a_table {
     }
 
     #[tokio::test]
+    async fn an_export_that_no_longer_finds_longer_words_is_an_error_and_not_complete() {
+        let directory = tempfile::tempdir().unwrap();
+        let table = Arc::new(table(directory.path(), Search::Words, 900));
+        let rows = Connection::open(directory.path().join("events.db")).unwrap();
+        // The last row of the list contains only a longer word.
+        rows.execute_batch(
+            "insert into events (id, channel_id, event_offset, type, verification, record) \
+             select 0, channel_id, 900, type, verification, record from events where id = 1; \
+             insert into events_search (rowid, text) values (0, 'amounts')",
+        )
+        .unwrap();
+        let export = || {
+            let mut query = Query::default();
+            query.filter.words.push("amount".to_owned());
+            lines(table.clone(), query, true)
+        };
+        assert_eq!(export().try_collect::<Vec<_>>().await.unwrap().len(), 901);
+        let mut changed = Box::pin(export());
+        changed.try_next().await.unwrap().expect("the first page has rows");
+        let more = "insert into events_search (rowid, text) select id + 5000, 'amount' from events limit 200";
+        rows.execute_batch(more).unwrap();
+        let error = changed.try_collect::<Vec<_>>().await.unwrap_err();
+        assert!(error.contains("passed 1,000"), "{error}");
+        assert_eq!(export().try_collect::<Vec<_>>().await.unwrap().len(), 900, "each page searches the whole word");
+    }
+
+    #[tokio::test]
     async fn a_table_that_cannot_be_read_is_an_error_and_not_the_end() {
         let directory = tempfile::tempdir().unwrap();
         let table = table(directory.path(), Search::None, 5);

@@ -41,7 +41,7 @@ impl Question {
     pub(super) fn confirmed(&self, key: char) -> Option<SetPaused> {
         let Choice { sink, is_paused, .. } = self.choices.iter().find(|choice| choice.key == key)?;
         let sink = sink.as_ref().map(ToString::to_string);
-        Some(SetPaused { channel: self.channel.to_string(), sink, paused: !is_paused, until: None })
+        Some(SetPaused { channel: self.channel.to_string(), sink, paused: !is_paused, ..SetPaused::default() })
     }
 
     /// The keys and their effects, such as `y pause settlements  1 resume sink ledger  esc cancel`.

@@ -41,7 +41,7 @@ fn a_pause_by_key_needs_a_confirmation() {
     let mut model = screen(few());
     let sent = |sink: Option<&str>, paused| {
         let sink = sink.map(str::to_owned);
-        KeyAction::Send(SetPaused { channel: "settlements".to_owned(), sink, paused, until: None })
+        KeyAction::Send(SetPaused { channel: "settlements".to_owned(), sink, paused, ..SetPaused::default() })
     };
     let bottom = |model: &mut Model| drawn(model, 100, 24).pop().unwrap();
     assert_eq!(press(&mut model, KeyCode::Char('p')), KeyAction::GoOn);
