@@ -217,12 +217,10 @@ func Verify(ctx context.Context, events []Event, program string, arguments ...st
 	command.Stdin = strings.NewReader("[" + string(bytes.Join(records, []byte(","))) + "]")
 	output, err := command.Output()
 	for lines := json.NewDecoder(bytes.NewReader(output)); lines.More(); {
-		var verdict Verdict
-		if broken := lines.Decode(&verdict); broken != nil {
-			// The program was ended in the middle of a line. The decoder does not continue after an error.
-			return verdicts, errors.Join(err, broken)
+		verdicts = append(verdicts, Verdict{})
+		if broken := lines.Decode(&verdicts[len(verdicts)-1]); broken != nil { // the program was ended in the middle of a line
+			return verdicts[:len(verdicts)-1], errors.Join(err, broken)
 		}
-		verdicts = append(verdicts, verdict)
 	}
 	if err == nil && len(verdicts) != len(events) {
 		err = fmt.Errorf("%s verify printed %d verdicts for %d events", program, len(verdicts), len(events))

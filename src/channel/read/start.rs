@@ -24,8 +24,8 @@ use sink::{LaneRef, Position, SinkError};
 
 /// Returns the cursors of all lanes, and starts the hub at the highest cursor. If a sink cannot report its position now, its
 /// lane has `None` and begins later. If this applies to all sinks, waits until the sink of the last lane can report its
-/// position. The lane of a new sink also begins later, if another sink has a cursor: otherwise all sinks would wait until the
-/// service has answered where the new sink begins.
+/// position. If `start` is a time and another sink has a cursor, the lane of a new sink begins later: otherwise all sinks would
+/// wait until the service has answered a search.
 pub(crate) async fn positions(
     shared: &RunContext,
     lanes: &[LaneSettings],
@@ -48,11 +48,11 @@ pub(crate) async fn positions(
     }
     let lowest = own.iter().flatten().flatten().min().copied().filter(|_| is_new);
     let has_cursor = |lane_settings: &LaneSettings| shared.look(|ledger| ledger.cursor(&lane_settings.name).is_some());
-    let is_any_known = lanes.iter().any(has_cursor);
+    let may_be_later = matches!(shared.read_plan().settings.start, Start::Time(_)) && lanes.iter().any(has_cursor);
     let mut positions = Vec::with_capacity(lanes.len());
     for (lane_settings, own) in lanes.iter().zip(own) {
         positions.push(match own {
-            Some(None) if is_any_known && !has_cursor(lane_settings) => None,
+            Some(None) if may_be_later && !has_cursor(lane_settings) => None,
             Some(own) => Some(cursor(shared, lane_settings, own, lowest, LoopPart::Channel).await?),
             None => None,
         });

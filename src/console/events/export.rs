@@ -34,30 +34,33 @@ pub(super) fn lines(table: Arc<Table>, query: Query, is_csv: bool) -> impl Strea
 }
 
 fn rows(table: Arc<Table>, query: Query) -> impl Stream<Item = Result<(Arc<Table>, Row), String>> {
-    let begin = Some(query.below.clone());
+    let begin = Some((query.below.clone(), true));
     let pages = stream::try_unfold((table, query, begin, None), async |(table, query, at, mut only_whole)| {
-        let Some(below) = at else { return Ok::<_, String>(None) };
-        let (rows, next) = page(&table, &query, below.as_ref(), &mut only_whole).await?;
+        let Some((below, is_first)) = at else { return Ok::<_, String>(None) };
+        let (rows, next) = page(&table, &query, (below.as_ref(), is_first), &mut only_whole).await?;
         let of_table: Vec<_> = rows.into_iter().map(|row| Ok((table.clone(), row))).collect();
-        Ok(Some((stream::iter(of_table), (table, query, next.map(Some), only_whole))))
+        let next = next.map(|next| (Some(next), false));
+        Ok(Some((stream::iter(of_table), (table, query, next, only_whole))))
     });
     pages.try_flatten()
 }
 
 /// The rows of a page, and the position at which the next page begins. `None` after the last row. `only_whole` is the kind of search
-/// of the earlier pages. The first page sets it.
+/// of the earlier pages.
 async fn page(
     table: &Table,
     query: &Query,
-    below: Option<&PagePosition>,
-    only_whole: &mut Option<Option<OnlyWhole>>,
+    (below, is_first): (Option<&PagePosition>, bool),
+    only_whole: &mut Option<OnlyWhole>,
 ) -> Result<(Vec<Row>, Option<PagePosition>), String> {
     let page = table.page_within(&query.filter, below, MOST_ROWS, BUDGET).await.map_err(|error| error.to_string())?;
     if page.only_whole == Some(OnlyWhole::Slow) {
         return Err("The search for longer words took too long.".to_owned());
     }
     let has_answered = !page.is_stopped || !page.rows.is_empty();
-    if has_answered && *only_whole.get_or_insert(page.only_whole) != page.only_whole {
+    if is_first {
+        *only_whole = page.only_whole;
+    } else if has_answered && *only_whole != page.only_whole {
         let why = "During the export, the number of events that contain the words passed 1,000 or fell below it. This number decides \
                    whether longer words are searched. Export again, or type * after the last word: longer words are then always searched.";
         return Err(why.to_owned());

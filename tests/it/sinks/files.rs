@@ -139,14 +139,17 @@ async fn a_file_is_closed_at_the_end_of_its_period_even_without_an_event() {
 
 #[tokio::test]
 async fn a_full_disk_during_compression_blocks_the_lane_until_there_is_room() {
-    let simulator = service(20).await;
+    let simulator = service(10).await;
     let (mut setup, _) = rotating(&simulator);
     let Some(mount) = Mount::new(setup.path("small"), "1m") else { return };
     let files = Files::of(mount.at.join("events.jsonl"));
     setup.set("sinks.file.path", files.active.display().to_string());
     setup.set("sinks.file.rotate_size", "8KiB");
     let mut daemon = setup.start();
-    daemon.until("the first events arrive", |_| files.lines() == 20).await;
+    daemon.until("the first events arrive", |_| files.lines() == 10).await;
+    // The file with these events is closed now, no matter how the events are batched.
+    simulator.publish(0, 10);
+    daemon.until("more events arrive", |_| files.lines() == 20).await;
     daemon.stop().await;
 
     // The disk is full: closed files cannot be compressed, and events cannot be written.

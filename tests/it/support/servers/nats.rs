@@ -24,6 +24,9 @@ pub(crate) const STREAM: &str = "events";
 /// How long a stream remembers message ids, in nanoseconds: short, so that exactly-once delivery cannot rely on them.
 const SHORTEST_WINDOW: u64 = 100_000_000;
 
+/// The error code of a stream whose files cannot be created.
+const CANNOT_STORE: u64 = 10049;
+
 /// Servers with JetStream. They end with the test process, or earlier when this is dropped.
 pub(crate) struct Nats {
     servers: Vec<Server>,
@@ -162,8 +165,16 @@ impl Nats {
             "num_replicas": 1, "allow_atomic": true, "allow_rollup_hdrs": true, "duplicate_window": SHORTEST_WINDOW,
         });
         stream.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-        let made = self.api(&format!("STREAM.CREATE.{STREAM}"), stream).await;
-        assert!(made["error"].is_null(), "{made}");
+        let deadline = Instant::now() + LONGEST_WAIT;
+        loop {
+            let made = self.api(&format!("STREAM.CREATE.{STREAM}"), stream.clone()).await;
+            // The server may still remove the files of a stream of this name that was deleted.
+            if made["error"]["err_code"] != CANNOT_STORE || Instant::now() > deadline {
+                assert!(made["error"].is_null(), "{made}");
+                return;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Makes the stream forget the ids of messages as soon as possible, and asserts that all servers store the stream.
