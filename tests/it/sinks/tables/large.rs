@@ -218,7 +218,7 @@ async fn statements_that_exceed_the_time_limit_of_the_server_become_smaller_unti
 }
 
 /// In a second, this many bytes pass to the server. 200 rows take longer than the 10 s that the first answer may take.
-const SLOW_CONNECTION: usize = 120_000;
+const SLOW_CONNECTION: usize = 100_000;
 
 /// The number of rows of the largest statement that has written events above an offset.
 fn largest_statement(tables: &Tables, above: usize) -> usize {
