@@ -325,7 +325,7 @@ impl Comparison {
     /// repeats the request: otherwise, the comparison of a long history would begin again at every error.
     ///
     /// # Errors
-    /// [`ReadError`] if the request failed [`ATTEMPTS`] times in a row, or if an operator must act. If the service shows no
+    /// [`ReadError`] if the request failed ten times in a row, or if an operator must act. If the service shows no
     /// event at the end of the range or above it, it may have lost events temporarily, so the range is in doubt.
     pub async fn page(history: &mut History, retry: &mut Retry) -> Result<Vec<RawEvent>, ReadError> {
         retry.reset();
