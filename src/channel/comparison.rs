@@ -330,8 +330,7 @@ impl Comparison {
     pub async fn page(history: &mut History, retry: &mut Retry) -> Result<Vec<RawEvent>, ReadError> {
         retry.reset();
         loop {
-            let error = match history.next().await {
-                Ok(page) if page.is_empty() && !history.is_complete() => history.in_doubt(),
+            let error = match history.next_or_doubt().await {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use crate::channel::settings::LaneSettings;
-use crate::error::{ChannelError, ReadError};
+use crate::error::ChannelError;
 use crate::read::reader::History;
 use crate::read::{compare, gap_search};
 use crate::run::context::{ReadPlan, RunContext};
@@ -122,7 +122,7 @@ async fn step(
     mut reading: Reading,
     trouble: &mut ErrorReporter,
 ) -> Result<Option<Reading>, ChannelError> {
-    let events = match page(replay, &mut reading).await {
+    let events = match reading.history.next_or_doubt().await {
         Ok(events) => events,
         Err(error) => {
             trouble.wait_out("reading the events of a replay", error).await;
@@ -150,16 +150,6 @@ async fn step(
     // If an operator has paused the replay meanwhile, the page was not released, and must be read again. After the last page,
     // this reading cannot return it again.
     Ok(following.map(|next| Reading { next, ..reading }))
-}
-
-/// Returns the next page, or an empty page if the range has no more events. If the service shows no event at the end of the
-/// range or above it, it may have lost events temporarily, so the range is in doubt.
-async fn page(replay: &Replay, reading: &mut Reading) -> Result<Vec<RawEvent>, ReadError> {
-    let page = reading.history.next().await?;
-    if page.is_empty() && !reading.history.is_complete() {
-        return Err(ReadError::InDoubt { above: reading.next.before(), below: replay.to });
-    }
-    Ok(page)
 }
 
 /// Makes events late and moves the position of the replay, in one commit.

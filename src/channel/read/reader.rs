@@ -266,15 +266,17 @@ impl History {
         Self { reader: Reader::new(source, page_limit), position: from.before(), to }
     }
 
-    /// Returns whether every event of the range was returned. Otherwise, an empty list from [`next`](Self::next) means that
-    /// the service shows no event at the end of the range or above it.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.position >= Some(self.to)
-    }
-
-    /// Returns the error for an empty list before the end of the range.
-    pub(crate) fn in_doubt(&self) -> ReadError {
-        ReadError::InDoubt { above: self.position, below: self.to }
+    /// Like [`next`](Self::next), but an empty list means that every event of the range was returned.
+    ///
+    /// # Errors
+    /// Also [`ReadError::InDoubt`] if the service shows no event at the end of the range or above it: it may have lost events
+    /// temporarily.
+    pub(crate) async fn next_or_doubt(&mut self) -> Result<Vec<RawEvent>, ReadError> {
+        let events = self.next().await?;
+        if events.is_empty() && self.position < Some(self.to) {
+            return Err(ReadError::InDoubt { above: self.position, below: self.to });
+        }
+        Ok(events)
     }
 
     /// Returns the next events in ascending order, at most one page. Returns an empty list at the end of the range.
