@@ -99,6 +99,20 @@ impl Sqlite {
     fn writer(&self) -> Result<&Writer, SinkError> {
         self.writing.writer()
     }
+
+    /// Runs work that opens another connection, off the async threads. The writer first closes its database if the path leads to
+    /// another file. Otherwise SQLite would use the writer's log for the other file, and could truncate the log's index, which the
+    /// writer has mapped.
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SqliteSettings) -> Result<T, SinkError> + Send + 'static,
+    ) -> Result<T, SinkError> {
+        if let Some(writer) = self.writing.writer.get() {
+            writer.close_changed().await?;
+        }
+        let settings = self.settings.clone();
+        blocking(move || work(&settings)).await
+    }
 }
 
 impl Writing {
@@ -119,18 +133,17 @@ impl Sink for Sqlite {
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
-        let (settings, lane) = (self.settings.clone(), lane.clone());
-        blocking(move || read::position(&settings, &lane)).await
+        let lane = lane.clone();
+        self.read(move |settings| read::position(settings, &lane)).await
     }
 
     async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
-        let settings = self.settings.clone();
-        blocking(move || read::oldest(&settings, channel)).await
+        self.read(move |settings| read::oldest(settings, channel)).await
     }
 
     async fn holds(&self, channel: ChannelId, keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
-        let (settings, keys) = (self.settings.clone(), keys.clone());
-        blocking(move || read::holds(&settings, channel, &keys)).await
+        let keys = keys.clone();
+        self.read(move |settings| read::holds(settings, channel, &keys)).await
     }
 
     fn is_local(&self) -> bool {
@@ -138,8 +151,7 @@ impl Sink for Sqlite {
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
-        let settings = self.settings.clone();
-        let said = blocking(move || probe::probe(&settings)).await?;
+        let said = self.read(probe::probe).await?;
         Ok(with_warning(said, self.early_ack().await))
     }
 

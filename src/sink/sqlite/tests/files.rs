@@ -52,6 +52,39 @@ async fn a_moved_database_is_closed_after_its_checkpoint() {
     assert_eq!(offsets_of(&moved), (1..=301).collect::<Vec<_>>());
 }
 
+/// SQLite would use the log of the moved database for the other one, and truncate its index, which the writer has mapped.
+#[tokio::test]
+async fn a_database_that_replaces_the_open_one_is_read_without_its_log() {
+    for call in 0..4 {
+        for is_log_empty in [true, false] {
+            let place = Fixture::new();
+            let sink = place.sink();
+            three_hundred(&sink).await;
+            if is_log_empty {
+                place.until_log_is_empty().await;
+            }
+            let moved = place.directory.path().join("moved.db");
+            let other = place.directory.path().join("other.db");
+            place.reader().execute("vacuum into ?1", [other.to_str().unwrap()]).unwrap();
+            // Otherwise SQLite would not use the log.
+            Connection::open(&other).unwrap().query_row("pragma journal_mode = wal", [], |_| Ok(())).unwrap();
+            let mapped = std::fs::File::open(beside(&place, "-shm")).unwrap();
+            std::fs::rename(&place.settings.path, &moved).unwrap();
+            std::fs::rename(&other, &place.settings.path).unwrap();
+            match call {
+                0 => drop(sink.position(&lane(&channel(1))).await.unwrap()),
+                1 => drop(sink.oldest(channel(1).id).await.unwrap()),
+                2 => drop(sink.holds(channel(1).id, &BTreeSet::new()).await.unwrap()),
+                _ => drop(sink.probe().await.unwrap()),
+            }
+            assert_eq!(mapped.metadata().unwrap().nlink(), 0, "call {call}: the log belongs to the moved database");
+            deliver_after(&sink, &channel(1), Some(offset(300)), &[record(&channel(1), 301)]).await.unwrap();
+            drop(sink);
+            assert_eq!((offsets_of(&moved).len(), place.offsets().len()), (300, 301), "call {call}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_removed_database_leaves_no_wal() {
     let place = Fixture::new();
