@@ -24,7 +24,8 @@
 //! * **The search ends at the anchor,** and begins with the newest file. A recorded line that is not the anchor does not end
 //!   it: a late delivery is recorded, and unrecorded lines can precede it after a cursor was moved back. Without a
 //!   confirmation (an operator or a takeover chose the cursor), the search also ends at a closed file in which all events of
-//!   the channel are recorded. Otherwise each takeover would read all closed files.
+//!   the channel are recorded, if no earlier closed file has an event above the cursor. Otherwise each takeover would read all
+//!   closed files.
 //! * **A line of a replayed event counts only after the anchor.** An earlier line is from an earlier delivery.
 //! * **Memory: a few bytes per event that is not recorded.** After a crash, the events of one batch are not recorded. After
 //!   an operator has moved a cursor back, all events above the new cursor are not recorded.
@@ -35,8 +36,8 @@
 //! # Limits
 //!
 //! * If the active file has no recorded event of the channel at all, it counts as rotated, even if it was restored.
-//! * If a cursor was moved back, and a closed file has only late deliveries of the channel, the unrecorded events in the
-//!   closed files before this file are written again.
+//! * Without a confirmation, an unrecorded late delivery is written again if a later closed file has only recorded events of
+//!   the channel. For files that an earlier version has added to the index, this also applies to other unrecorded events.
 //! * A file is complete for a lane if it ends with the event that the lane wrote last. If an operator has replayed this event,
 //!   a backup that ends with the event's first line looks complete.
 
@@ -68,7 +69,8 @@ impl Snapshot {
         let search = Search::of(recorded);
         let active = search.read_back(&self.active, self.length).doing("reading", &self.files.active)?;
         let SearchResult { mut held, newest, mut ended } = active;
-        for closed in Index::files_of(recorded.lane.channel.id, &self.files)?.iter().rev() {
+        let (channel, index) = (recorded.lane.channel.id, Index::load(&self.files)?);
+        for closed in Index::files_of(channel, &self.files)?.iter().rev() {
             if ended || (search.anchor_is_late && newest.is_some()) {
                 break;
             }
@@ -76,7 +78,8 @@ impl Snapshot {
             let is_recorded = found.held.is_empty() && found.newest.is_some();
             held.splice(..0, found.held);
             ended = found.ended;
-            if is_recorded && recorded.confirmed.is_none() {
+            let is_end = || !index.may_hold_above(recorded.through, closed.time, channel);
+            if is_recorded && recorded.confirmed.is_none() && is_end() {
                 break;
             }
         }
@@ -96,7 +99,7 @@ impl Snapshot {
             lost = recorded.late_since(position);
             tracing::warn!(channel = %recorded.lane.channel.name, path = %self.files.active.display(), missing = %last,
                 newest = %newest, "file does not contain the event that was written last: the file has lost lines");
-            for key in keys(&self.files, Some(&self.active), self.length, recorded.lane.channel.id)? {
+            for key in keys(&self.files, Some(&self.active), self.length, channel)? {
                 let key = key?;
                 lost.remove(&key);
                 held.extend(Some(key).filter(|key| Some(key.offset) > position));

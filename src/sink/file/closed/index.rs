@@ -1,4 +1,4 @@
-//! Records which closed files contain lines of a channel.
+//! Records which closed files contain lines of a channel, and the channel's highest offset.
 //!
 //! Without the index, each start would read all closed files, perhaps of several years, for every channel that has no line
 //! in these files.
@@ -9,7 +9,7 @@
 //!   than the newest indexed file is always searched.
 //! * **Whole or absent.** The index is written to a temporary file, synced and renamed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::name::{closing_time, unfinished};
 use super::{ClosedFile, ClosedFiles};
 use crate::SinkError;
+use crate::file::lines::EventLine;
 use crate::system::{IoContext, if_there};
 use proof::event::{ChannelId, Offset};
 
@@ -35,6 +36,12 @@ pub(crate) struct Index {
     channels: BTreeMap<ChannelId, TimeRange>,
     /// The range of files with lines that do not name their channel.
     unnamed: Option<TimeRange>,
+    /// The highest offset of each channel. An index of an earlier version does not contain the offsets of its files.
+    #[serde(default)]
+    highest: BTreeMap<ChannelId, Offset>,
+    /// The highest offset of the lines that do not name their channel.
+    #[serde(default)]
+    highest_unnamed: Option<Offset>,
 }
 
 impl Index {
@@ -52,22 +59,31 @@ impl Index {
             if stop.is_cancelled() {
                 return Ok(());
             }
-            let channels = files.events(closed).map(|event| Ok(event?.channel)).collect::<Result<_, SinkError>>()?;
-            index.add(closed.time, &channels);
+            let mut highest = BTreeMap::new();
+            for event in files.events(closed) {
+                let EventLine { channel, key } = event?;
+                let known = highest.entry(channel).or_insert(key.offset);
+                *known = key.offset.max(*known);
+            }
+            index.add(closed.time, highest);
             index.store(&path).doing("writing", &path)?;
         }
         Ok(())
     }
 
-    /// Records which channels have lines in a file. `None` means lines that do not name their channel. Files must be added
-    /// in the order in which they were closed.
-    fn add(&mut self, time: Timestamp, channels: &BTreeSet<Option<ChannelId>>) {
-        for channel in channels {
-            let range = match channel {
-                Some(channel) => self.channels.entry(*channel).or_insert((time, time)),
-                None => self.unnamed.get_or_insert((time, time)),
+    /// Records which channels have lines in a file, and their highest offsets there. `None` means lines that do not name their
+    /// channel. Files must be added in the order in which they were closed.
+    fn add(&mut self, time: Timestamp, channels: BTreeMap<Option<ChannelId>, Offset>) {
+        for (channel, offset) in channels {
+            let (range, highest) = match channel {
+                Some(channel) => (
+                    self.channels.entry(channel).or_insert((time, time)),
+                    self.highest.entry(channel).or_insert(offset),
+                ),
+                None => (self.unnamed.get_or_insert((time, time)), self.highest_unnamed.get_or_insert(offset)),
             };
             range.1 = time;
+            *highest = offset.max(*highest);
         }
         self.seen = Some(time);
     }
@@ -106,13 +122,18 @@ impl Index {
         let mut ranges = self.channels.get(&channel).into_iter().chain(&self.unnamed);
         Some(time) > self.seen || ranges.any(|(first, last)| (first..=last).contains(&&time))
     }
+
+    /// Whether the file that was closed at `time`, or an earlier one, may contain an event of a channel above an offset.
+    pub(crate) fn may_hold_above(&self, offset: Option<Offset>, time: Timestamp, channel: ChannelId) -> bool {
+        Some(time) > self.seen || self.highest.get(&channel).copied().max(self.highest_unnamed) > offset
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::file::closed::name::ClosedName;
-    use crate::tests::channel;
+    use crate::tests::{channel, offset};
 
     fn time(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -133,13 +154,18 @@ mod tests {
         for (second, channels) in
             [(1, vec![Some(two)]), (2, vec![Some(one), Some(two)]), (3, vec![]), (4, vec![Some(one)])]
         {
-            index.add(time(second), &channels.into_iter().collect());
+            index.add(time(second), channels.into_iter().map(|channel| (channel, offset(second))).collect());
         }
         index.store(&files.index_path()).unwrap();
         let index = Index::load(&files).unwrap();
         let held = |channel| (1..=5).filter(|second| index.may_hold(time(*second), channel)).collect::<Vec<_>>();
         assert_eq!((held(one), held(two), held(channel(3).id)), (vec![2, 3, 4, 5], vec![1, 2, 5], vec![5]));
+        let above = |highest, second, channel| index.may_hold_above(Some(offset(highest)), time(second), channel);
+        assert!(above(3, 4, one) && !above(4, 4, one) && !above(2, 4, two) && !above(0, 4, channel(3).id));
+        assert!(above(4, 5, one), "a file that is not in the index");
 
+        let written = r#"{"seen":null,"channels":{},"unnamed":null}"#;
+        assert_eq!(serde_json::from_str::<Index>(written).unwrap(), Index::default(), "written by an earlier version");
         fs::write(files.index_path(), "torn").unwrap();
         assert_eq!(Index::load(&files).unwrap(), Index::default());
     }

@@ -189,6 +189,31 @@ fn lines_of_an_idle_channel_are_found_many_files_back() {
     assert!(journal.snapshot().unwrap().compare(&recorded(&channel(3), None, &[])).is_ok());
 }
 
+/// The cursor was moved back to offset 5, or another instance has recorded it.
+#[test]
+fn a_closed_file_with_only_a_late_delivery_hides_no_unrecorded_line() {
+    let (ours, other) = (channel(1), channel(2));
+    let place = Fixture::new();
+    let mut journal = place.open_with(rotation(Some(Compression::Gzip)));
+    journal.settings.rotation.as_mut().unwrap().size = Some(1);
+    journal.append(ours.id, &records(&ours, 1..9)).unwrap();
+    journal.append(ours.id, &records(&ours, [3])).unwrap();
+    journal.append(other.id, &records(&other, [70])).unwrap();
+    assert_eq!(place.closed().len(), 2);
+    let snapshot = journal.snapshot().unwrap();
+    let found = |through| snapshot.compare(&recorded(&ours, Some(through), &[])).map(|found| offsets(&found.held));
+    for looked_after in [false, true] {
+        if looked_after {
+            place.look_after(rotation(Some(Compression::Gzip))).unwrap();
+        }
+        assert_eq!(found(5).unwrap(), (6..9).map(offset).collect(), "{looked_after}");
+        assert!(found(8).unwrap().is_empty(), "{looked_after}");
+    }
+    // The first file is not read if it cannot contain an unrecorded event.
+    fs::write(place.files().path(&place.closed()[0].name, Some(Compression::Gzip)), "not gzip").unwrap();
+    assert_eq!((found(5).is_err(), found(8).is_err()), (true, false));
+}
+
 #[test]
 fn closed_files_are_compressed_once_even_after_interruptions() {
     for compression in [None, Some(Compression::Gzip), Some(Compression::Zstd)] {
