@@ -59,6 +59,9 @@
 //!   quiet lane. If the stream has deleted messages, the lane writes a missing position again, from the recorded position.
 //!   The sink cannot distinguish a purge from these limits, unless the stream still has messages that are older than the
 //!   last position of this process.
+//! * *Another `subject` or channel name:* the position contains the filters of the subjects on which the lane has published
+//!   before, and the lane also searches for its events there. If the position is missing, the lane finds only the events on the
+//!   present subjects.
 //! * *Other subjects:* the server can store a message on another subject than the subject to which it was published, if the
 //!   stream has a `subject_transform`, or the account has mappings. The lane would not find its position after a restart.
 //!   Such a transformation is refused. Each claim checks the subject of the stored claim, and the first claim of a lane checks

@@ -47,6 +47,8 @@ pub(super) struct LaneLog {
     sequence: u64,
     /// The sequence number after which the stream may contain events that the claimed position does not cover.
     since: u64,
+    /// The filters of the subjects on which the stream may contain events of the lane.
+    filters: Vec<String>,
     facts: Facts,
     /// Set if the server already knows the usual ids of the events. This sequence number of the lane's position is then
     /// appended to each id.
@@ -56,7 +58,8 @@ pub(super) struct LaneLog {
 impl LaneLog {
     pub(super) fn new(server: Arc<Server>, identity: LaneRef) -> Self {
         let subject = format!("{}.{}.{}", server.settings.positions, identity.channel.id, identity.sink);
-        Self { server, identity, subject, epoch: None, sequence: 0, since: 0, facts: Facts::default(), again: None }
+        let (filters, facts) = (Vec::new(), Facts::default());
+        Self { server, identity, subject, epoch: None, sequence: 0, since: 0, filters, facts, again: None }
     }
 
     /// Reads the lane's position without taking the lane over.
@@ -118,23 +121,20 @@ impl LaneLog {
     }
 
     /// The unrecorded events of this lane in the stream after the message `sequence`, with their sequence numbers.
-    async fn search_after(
-        &self,
-        mut sequence: u64,
-        unrecorded: &Unrecorded,
-    ) -> Result<Vec<(u64, EventKey)>, SinkError> {
+    async fn search_after(&self, sequence: u64, unrecorded: &Unrecorded) -> Result<Vec<(u64, EventKey)>, SinkError> {
         let server = &self.server;
-        let filter = server.settings.subject.filter(&self.identity.channel);
         let mut found = Vec::new();
-        loop {
-            let next = server.message(&json!({"seq": sequence + 1, "next_by_subj": filter})).await;
-            let Some(message) = next.map_err(|failure| server.error_in("reading", failure))? else {
-                return Ok(found);
-            };
-            let key = key_of(&message.headers, self.identity.channel.id, &self.identity.sink);
-            found.extend(key.filter(|key| unrecorded.contains(key)).map(|key| (message.sequence, key)));
-            sequence = message.sequence;
+        for filter in &self.filters {
+            let mut sequence = sequence;
+            loop {
+                let next = server.message(&json!({"seq": sequence + 1, "next_by_subj": filter})).await;
+                let Some(message) = next.map_err(|failure| server.error_in("reading", failure))? else { break };
+                let key = key_of(&message.headers, self.identity.channel.id, &self.identity.sink);
+                found.extend(key.filter(|key| unrecorded.contains(key)).map(|key| (message.sequence, key)));
+                sequence = message.sequence;
+            }
         }
+        Ok(found)
     }
 
     /// Publishes a position message with these headers, under the condition that the last message on its subject is the
@@ -250,6 +250,8 @@ impl Log for LaneLog {
                 self.check_ours(sequence, known, recorded.epoch)?;
             }
             self.since = known.as_ref().and_then(|known| known.since).unwrap_or(sequence);
+            let filters = known.as_ref().map(|known| known.filters.clone()).unwrap_or_default();
+            self.filters = Position::filters_with(filters, self.server.settings.subject.filter(&self.identity.channel));
             let lane = match (known.map(|known| known.lane), recorded.confirmed) {
                 // Unless the limits have deleted the position, the stream was restored from a backup.
                 (None, Some(confirmed)) if facts.has_dropped(self.sequence) => {
@@ -267,6 +269,7 @@ impl Log for LaneLog {
                 instance: self.server.instance,
                 follow: !facts.batches,
                 since: Some(self.since),
+                filters: self.filters.clone(),
             };
             self.facts = facts;
             match self.publish_position(sequence, &claim, HeaderMap::new()).await {
@@ -336,7 +339,8 @@ impl Log for LaneLog {
     async fn append(&mut self, events: Vec<Outgoing>, position: &stream::Position) -> Result<Appended, SinkError> {
         let server = self.server.clone();
         let (instance, follow) = (server.instance, !self.facts.batches);
-        let position = Position { lane: position.clone(), instance, follow, since: None };
+        let filters = self.filters.clone();
+        let position = Position { lane: position.clone(), instance, follow, since: None, filters };
         let (alone, batch) = if self.facts.batches { (Vec::new(), events) } else { (events, Vec::new()) };
         for (at, event) in alone.into_iter().enumerate() {
             match self.publish_alone(event).await {

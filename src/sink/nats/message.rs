@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::subjects::covers;
 use crate::settings::Pattern;
 use crate::{LaneRef, stream};
 use proof::event::{ChannelId, EventKey};
@@ -78,12 +79,49 @@ pub(super) struct Position {
     /// The sequence number after which the stream may contain unrecorded events of the lane. `None` means the sequence number
     /// of this message. A claim repeats the position of an earlier message, and therefore contains an earlier number.
     pub(super) since: Option<u64>,
+    /// The filters of the subjects on which the lane has published its events, the present one last. An earlier version did not
+    /// write them.
+    #[serde(default)]
+    pub(super) filters: Vec<String>,
 }
 
+/// The maximum number of bytes of the filters in a position, unless there is only one.
+const FILTER_BYTES: usize = 1_000;
+
 impl Position {
+    /// The filters of a lane that now publishes on the subjects of `filter`. If they are too many, the oldest are left out.
+    pub(super) fn filters_with(mut known: Vec<String>, filter: String) -> Vec<String> {
+        known.retain(|known| !covers(&filter, known));
+        known.push(filter);
+        while known.len() > 1 && known.iter().map(|filter| filter.len() + r#""","#.len()).sum::<usize>() > FILTER_BYTES
+        {
+            known.remove(0);
+        }
+        known
+    }
+
     /// The maximum number of events in a delivery if a message may have `max_bytes` bytes. The position of a delivery can
     /// also name events of the previous delivery, so the result is half of the number of events that a message can name.
     pub(super) fn most_events(max_bytes: usize) -> usize {
-        ((max_bytes / 2).saturating_sub(stream::Position::BYTES) / stream::Position::BYTES_PER_EVENT).max(1)
+        let other = stream::Position::BYTES + FILTER_BYTES;
+        ((max_bytes / 2).saturating_sub(other) / stream::Position::BYTES_PER_EVENT).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_has_the_subjects_that_were_configured_before() {
+        let with = |known: &[&str], filter: &str| {
+            Position::filters_with(known.iter().map(|&known| known.to_owned()).collect(), filter.to_owned())
+        };
+        assert_eq!(with(&[], "a.>"), ["a.>"]);
+        assert_eq!(with(&["a.>"], "b.one.>"), ["a.>", "b.one.>"]);
+        assert_eq!(with(&["a.>", "b.one.>"], "a.>"), ["b.one.>", "a.>"]);
+        assert_eq!(with(&["a.one.>", "b.one.>"], "a.>"), ["b.one.>", "a.>"], "the new filter matches the first one");
+        let long = ["a", "b", "c"].map(|first| format!("{first}.{}", "x".repeat(400)));
+        assert_eq!(with(&[&long[0], &long[1]], &long[2]), long[1..], "bounded");
     }
 }

@@ -180,6 +180,24 @@ async fn events_deleted_by_a_consumer_or_a_limit_are_not_published_again() {
 }
 
 #[tokio::test]
+async fn events_on_an_earlier_subject_are_not_published_again() {
+    for stream in [batches(), one_by_one()] {
+        let Some(nats) = made(stream).await else { return };
+        let mut lane = delivered(&nats, 1..=3).await;
+        let subject = "channeld.new.{channel}.{type}".parse().unwrap();
+        let other = sink::nats(NatsSettings { subject, ..settings(&nats, Login::None) }).unwrap();
+        for (sink, last) in [(other, 5), (nats.sink(), 7)] {
+            lane = lane.restarted(sink);
+            // An operator moves the cursor back.
+            lane.put(None);
+            lane.resume().await.unwrap();
+            lane.deliver(&keys(1..=last)).await.unwrap();
+            assert_eq!(nats.keys(&lane).await, keys(1..=last));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_position_deleted_by_stream_limits_is_rebuilt_from_the_cursor() {
     let Some(nats) = made(json!({"max_msgs": 5, "discard": "old"})).await else { return };
     let mut quiet = delivered(&nats, 1..=3).await;
