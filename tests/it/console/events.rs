@@ -8,7 +8,7 @@ use simulator::Options;
 use simulator::Simulator;
 
 use super::{daemon_with_rows, into_table, with_table};
-use crate::support::{Setup, Visitor, serving, signed};
+use crate::support::{Answer, Setup, Visitor, serving, signed};
 
 /// The offsets on all pages of a list.
 async fn all(visitor: &Visitor, first: &str) -> Vec<i64> {
@@ -85,8 +85,8 @@ async fn pages_list_every_event_once_and_filters_apply() {
     assert_eq!(all(&visitor, &format!("/?q={}", &word[54..])).await, [offset], "the end of a hash");
     let (begun, rest) = word.split_at(20);
     for (searched, shown) in [(word, format!("<mark>{word}</mark>")), (begun, format!("<mark>{begun}</mark>{rest}"))] {
-        let page = visitor.get(&format!("/?q={}", searched.to_uppercase())).await;
-        assert!(page.body.contains(&format!("<bdi>tx_hash</bdi>: <bdi>{shown}")), "the matching field: {page:?}");
+        let (path, shown) = (format!("/?q={}", searched.to_uppercase()), format!("<bdi>tx_hash</bdi>: <bdi>{shown}"));
+        visitor.until(&path, "the matching field is shown", |page| page.body.contains(&shown)).await;
     }
     assert!(!visitor.get("/").await.body.contains("<mark>"), "nothing was searched");
     // The page shows the total number of hits, even if it cannot list all of them.
@@ -94,13 +94,13 @@ async fn pages_list_every_event_once_and_filters_apply() {
         .query_row("select count(*) from events_search where events_search match 'params*'", [], |row| row.get(0))
         .unwrap();
     let said = format!("{count} events with these words");
-    let page = visitor.until("/?rows=20&q=params", "all hits are counted", |page| page.body.contains(&said)).await;
     assert!(count > 20, "{count}");
-    assert_eq!(page.body.matches("<mark>params</mark>").count(), 20, "{page:?}");
-    let page = visitor.get("/?rows=20&q=params&channel=c0").await;
-    assert!(page.body.contains("the newest 20 events with these words"), "{page:?}");
+    let is_full = |page: &Answer| page.body.contains(&said) && page.body.matches("<mark>params</mark>").count() == 20;
+    visitor.until("/?rows=20&q=params", "all hits are counted", is_full).await;
+    let said = "the newest 20 events with these words";
+    visitor.until("/?rows=20&q=params&channel=c0", said, |page| page.body.contains(said)).await;
     assert_eq!(all(&visitor, "/?q=nowhere").await, [0_i64; 0]);
-    assert!(visitor.get("/?q=nowhere").await.body.contains("No event matches"));
+    visitor.until("/?q=nowhere", "the search is complete", |page| page.body.contains("No event matches")).await;
     daemon.stop().await;
 }
 
