@@ -28,7 +28,7 @@ const REDACTED: &str = "[api key]";
 #[strum(serialize_all = "kebab-case")]
 #[expect(missing_docs, reason = "the texts describe the fields")]
 pub enum ApiError {
-    /// 404 on poll or search: the channel stops, and the other channels continue.
+    /// 404 on poll or search. If a poll is answered so, the channel stops, and the other channels continue.
     #[error("the channel does not exist or is archived ({0})")]
     ChannelGone(ErrorResponse),
     /// 404 on one event or watcher. [`ErrorResponse::code`], if present, tells whether the channel itself is gone.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use crate::channel::controls::Handle;
 use crate::read::source::Source;
 use crate::status::unknown::UnknownReporter;
-use api::{ApiError, Client, Created, Filter, Page};
+use api::{ApiError, Client, Created, ErrorResponse, Filter, InvalidResponse, Page};
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use record::ChannelRef;
 use telemetry::metrics::{ChannelMetrics, Endpoint, Metrics};
@@ -45,6 +45,19 @@ impl Service {
         }
         answer
     }
+
+    /// Returns the error for a search that was answered with a 404. A poll decides whether the channel is gone, because an
+    /// older service, or a proxy in between, may lack only the search.
+    async fn search_is_missing(&self, response: ErrorResponse) -> ApiError {
+        let Err(error) = self.poll(None, 1).await else {
+            let account = &response.account;
+            let why = format!(
+                "the service answers polls of the channel, but not a search ({response}): does the service at {account}.base_url, or a proxy in between, lack the search?"
+            );
+            return InvalidResponse(why.into()).into();
+        };
+        error
+    }
 }
 
 #[async_trait]
@@ -67,7 +80,10 @@ impl Source for Service {
     async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError> {
         let created = Created { gt: after, lte: Some(through), ..Created::default() };
         let filter = Filter { created, ..Filter::default() };
-        self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await
+        match self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await {
+            Err(ApiError::ChannelGone(response)) => Err(self.search_is_missing(response).await),
+            page => page,
+        }
     }
 
     async fn event(&self, id: EventId) -> Result<RawEvent, ApiError> {
@@ -80,5 +96,43 @@ impl Source for Service {
 
     fn client(&self) -> Option<&Client> {
         Some(&self.api)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::testing::Scripted;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// A service that answers each search with a 404 in its error format, and each poll with `poll`.
+    async fn without_search(poll: (u16, &'static str)) -> (Scripted, Arc<dyn Source>) {
+        let gone = (404, r#"{"type":"NOT_FOUND","code":"CHANNEL_NOT_FOUND","message":"no"}"#);
+        let service = Scripted::start(move |path| {
+            let (status, body) = if path.contains("/search") { gone } else { poll };
+            axum::http::Response::builder().status(status).body(body.into()).unwrap()
+        });
+        let service = service.await;
+        let source = unobserved(service.client(), ChannelId(Uuid::nil()));
+        (service, source)
+    }
+
+    #[tokio::test]
+    async fn only_a_poll_says_that_the_channel_is_gone() {
+        let gone = r#"{"type":"NOT_FOUND","code":"CHANNEL_NOT_FOUND"}"#;
+        for (poll, kind) in [
+            ((200, r#"{"events":[],"has_more":false}"#), "malformed"),
+            ((404, gone), "channel-gone"),
+            ((503, ""), "transient"),
+        ] {
+            let (_service, source) = without_search(poll).await;
+            let error = source.created(None, 7, 1).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(
+                error.to_string().contains("not a search (HTTP 404 CHANNEL_NOT_FOUND: no)"),
+                kind == "malformed"
+            );
+        }
     }
 }
