@@ -50,7 +50,7 @@ async fn a_table_in_postgresql_is_listed_searched_and_counted() {
         let (word, offset): (String, i64) = (row.get(0), row.get(1));
         assert_eq!(offsets(&visitor, &format!("/?q={word}")).await, [offset], "{search}");
         let why = format!("<bdi>tx_hash</bdi>: <bdi><mark>{word}</mark></bdi>");
-        assert!(visitor.get(&format!("/?q={word}")).await.body.contains(&why), "{search}");
+        visitor.until(&format!("/?q={word}"), search, |page| page.body.contains(&why)).await;
         // The digits without 0x, a part, and the end.
         for part in [&word[2..30], &word[10..40], &word[50..]] {
             assert_eq!(offsets(&visitor, &format!("/?q={part}")).await, [offset], "{search} {part}");
