@@ -25,6 +25,7 @@ pub use key::{Entries, Key, OtherKey, Table, Value};
 pub use late::{LATE_DELIVERIES, LateDelivery};
 pub use replay::{REPLAYS, Replay, ReplayState};
 
+use entry::OweReason;
 use history::{Chunks, digest_from};
 use late::LateDeliveries;
 use replay::Replays;
@@ -173,15 +174,14 @@ impl Ledger {
                     changes.push((Key::Contradiction, None));
                 }
             }
-            Change::Owe { sink, event } => self.owe(sink, event, false, changes),
+            Change::Owe { sink, event } => self.owe(sink, event, OweReason::NotDelivered, changes),
+            Change::ReplayEvent { sink, event } => self.owe(sink, event, OweReason::Operator, changes),
             Change::Settle { sink, key } => self.settle(&sink, key, changes),
             Change::NoteLateDelivery { sink, delivery } => self.late_deliveries.add(&sink, delivery, changes),
             Change::Quarantine(event) => self.quarantine(event, changes),
             Change::Release { key, since, sinks } => {
-                let (event_id, asked_at, owed) = (key.id, Some(self.asked), BTreeSet::new());
-                let (received, appeared, replayed, bytes) = (None, false, false, 0);
-                let first_seen = since;
-                let late = PendingEvent { event_id, first_seen, asked_at, received, owed, appeared, replayed, bytes };
+                let (event_id, first_seen, asked_at) = (key.id, since, Some(self.asked));
+                let late = PendingEvent { event_id, first_seen, asked_at, ..PendingEvent::default() };
                 self.release(key, late, &sinks, changes);
             }
             Change::DropQuarantined(key) => {
@@ -227,9 +227,9 @@ impl Ledger {
         }
     }
 
-    /// Makes an event pending for a lane. An event that is already pending keeps its origin: `replayed` describes only an
-    /// event that was not pending.
-    fn owe(&mut self, sink: SinkName, event: Pending, replayed: bool, changes: &mut Changes) {
+    /// Makes an event pending for a lane. An event that is already pending keeps its origin. If it is already pending for this
+    /// lane, the lane has not delivered it yet, so an operator's replay changes nothing.
+    fn owe(&mut self, sink: SinkName, event: Pending, reason: OweReason, changes: &mut Changes) {
         let key = event.event_key();
         let Pending { event_id, first_seen, received, appeared, json, .. } = event;
         // A quarantined event keeps the bytes that were rejected.
@@ -238,11 +238,14 @@ impl Ledger {
         if kept.is_none() && !self.late.contains_key(&key) && !json.is_empty() {
             changes.push((Key::Body(key), Some(json)));
         }
-        let asked_at = Some(self.asked);
-        let owed = BTreeSet::new();
-        let new = || PendingEvent { event_id, first_seen, asked_at, received, owed, appeared, replayed, bytes };
+        let (asked_at, replayed) = (Some(self.asked), reason == OweReason::Replay);
+        let (owed, replayed_to) = (BTreeSet::new(), BTreeSet::new());
+        let new =
+            || PendingEvent { event_id, first_seen, asked_at, received, owed, appeared, replayed, replayed_to, bytes };
         let late = self.late.entry(key).or_insert_with(new);
-        late.owed.insert(sink);
+        if late.owed.insert(sink.clone()) && reason != OweReason::NotDelivered {
+            late.replayed_to.insert(sink);
+        }
         changes.push((Key::Late(key), Some(encode(late))));
     }
 
@@ -250,7 +253,7 @@ impl Ledger {
         let Some(sinks) = self.replays.advance(id, next, events.len() as u64, changes) else { return };
         for event in events {
             for sink in &sinks {
-                self.owe(sink.clone(), event.clone(), true, changes);
+                self.owe(sink.clone(), event.clone(), OweReason::Replay, changes);
             }
         }
     }
@@ -258,6 +261,7 @@ impl Ledger {
     fn settle(&mut self, sink: &str, key: EventKey, changes: &mut Changes) {
         let Some(late) = self.late.get_mut(&key) else { return };
         late.owed.remove(sink);
+        late.replayed_to.remove(sink);
         if late.owed.is_empty() {
             self.late.remove(&key);
             changes.push((Key::Late(key), None));
@@ -293,7 +297,10 @@ impl Ledger {
         (late.bytes, late.received) = (facts.bytes, facts.received);
         let passed = |sink: &&SinkName| self.cursor(sink).is_some_and(|cursor| cursor.through >= Some(key.offset));
         late.owed.extend(sinks.iter().filter(passed).cloned());
-        late.owed.extend(self.late.get(&key).into_iter().flat_map(|known| known.owed.iter().cloned()));
+        if let Some(known) = self.late.get(&key) {
+            late.owed.extend(known.owed.iter().cloned());
+            late.replayed_to.extend(known.replayed_to.iter().cloned());
+        }
         if late.owed.is_empty() {
             return;
         }

@@ -74,6 +74,7 @@ impl LateQueue {
     pub(crate) fn add_after(&self, changes: &[Change]) -> AddAfter<'_> {
         let made_late = |change: &Change| match change {
             Change::Owe { event, .. } => vec![(event.event_key(), event.appeared)],
+            Change::ReplayEvent { event, .. } => vec![(event.event_key(), true)],
             Change::Release { key, .. } => vec![(*key, true)],
             Change::ReleaseReplayed { events, .. } => events.iter().map(|event| (event.event_key(), true)).collect(),
             _ => Vec::new(),

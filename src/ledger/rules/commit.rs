@@ -45,6 +45,8 @@ pub enum Change {
     AcceptHistory { above: Option<Offset> },
     /// A lane has passed an event without delivering it. The event becomes pending for the lane.
     Owe { sink: SinkName, event: Pending },
+    /// An operator has an event delivered to a lane again. An earlier delivery does not count.
+    ReplayEvent { sink: SinkName, event: Pending },
     /// A pending event was delivered to a lane.
     Settle { sink: SinkName, key: EventKey },
     /// A sink has accepted an event below its position. Recorded so that the event is delivered again if the sink loses it.

@@ -56,9 +56,24 @@ pub struct PendingEvent {
     /// time, because no operator has seen its body.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
+    /// The sinks of `owed` to which an operator replays the event. An earlier delivery to such a sink does not count. An
+    /// earlier delivery to another sink does: it may not have been recorded because of a crash.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub replayed_to: BTreeSet<SinkName>,
     /// The size of the body.
     #[serde(skip)]
     pub bytes: u64,
+}
+
+/// Why an event becomes pending for a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OweReason {
+    /// The lane has not delivered the event, or its sink has lost it.
+    NotDelivered,
+    /// An operator, who has seen the event, has it delivered again.
+    Operator,
+    /// The event belongs to the range of a replay.
+    Replay,
 }
 
 /// The position that a sink has confirmed for a lane. A lane has none if `start` or an operator set its cursor and the

@@ -112,7 +112,7 @@ impl Operations {
             }
             let event = Pending { offset, event_id, first_seen, received: None, appeared: false, json };
             keys.push(event.event_key());
-            changes.push(Change::Owe { sink: sink.clone(), event });
+            changes.push(Change::ReplayEvent { sink: sink.clone(), event });
         }
         owned.leased.commit(Commit(changes)).await?;
         let offsets = keys.iter().map(|key| key.offset).collect();

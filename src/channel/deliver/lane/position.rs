@@ -21,7 +21,7 @@ use crate::error::ChannelError;
 use crate::read::gap_search;
 use crate::verify::RejectionReason;
 use crate::verify::recent::digest_of;
-use ledger::{self, Change, Cursor, DeadLetter, Pending, Proof, QuarantinedEvent};
+use ledger::{self, Change, Cursor, DeadLetter, Pending, PendingEvent, Proof, QuarantinedEvent};
 use proof::event::{EventKey, Offset, RawEvent};
 use record::{Message, Record};
 use sink::{self, Position, Recorded, Resumed, Undelivered};
@@ -129,7 +129,8 @@ impl Lane {
     fn recorded(&self) -> Recorded {
         let (owed, replayed, confirmed) = self.shared.look(|ledger| {
             let owed = || ledger.owed(&self.identity.sink);
-            let replayed = owed().filter(|(_, event)| event.replayed).map(|(key, _)| *key).collect();
+            let is_replayed = |event: &PendingEvent| event.replayed_to.contains(&self.identity.sink);
+            let replayed = owed().filter(|(_, event)| is_replayed(event)).map(|(key, _)| *key).collect();
             (owed().map(|(key, _)| *key).collect(), replayed, ledger.confirmed(&self.identity.sink))
         });
         let confirmed = confirmed.map(|ledger::Confirmed { position, last }| sink::Confirmed { position, last });
@@ -314,8 +315,9 @@ impl Lane {
     /// Returns the proof that the ledger remembers when a late event is settled. The ledger remembers the newest proofs, and the
     /// proof of a replayed event is old. Must be called before the event is settled for the first time.
     pub(super) fn proof_of_late(&self, record: &Record) -> Option<Proof> {
-        let key = record.event_key();
-        let is_replayed = self.shared.look(|ledger| ledger.late().get(&key).is_some_and(|late| late.replayed));
+        let (key, sink) = (record.event_key(), &self.identity.sink);
+        let is_replayed =
+            self.shared.look(|ledger| ledger.late().get(&key).is_some_and(|late| late.replayed_to.contains(sink)));
         proof(record).filter(|_| !is_replayed)
     }
 }
@@ -445,20 +447,32 @@ mod tests {
         let (shared, plan, _) = begun(&channel).await;
         let (sink, time) = (plan.lanes[0].name.clone(), channel.parts.machine.time());
         let event = |at| RawEvent { offset: Offset::new(at).unwrap(), id: None, json: Bytes::from_static(b"{}") };
-        let [late, replayed] = [1, 2].map(|at| channel.pending(&event(at), time, false));
-        let to = Cursor { through: Some(replayed.offset) };
-        let replay = Replay::new(vec![sink.clone()], replayed.offset, replayed.offset, 0);
+        let [late, replayed, waiting] = [1, 2, 3].map(|at| channel.pending(&event(at), time, false));
+        let to = Cursor { through: Some(waiting.offset) };
+        let replay = Replay::new(vec![sink.clone()], late.offset, waiting.offset, 0);
+        let other = SinkName::from("other");
+        let owe = |sink: &SinkName, event: &Pending| Change::Owe { sink: sink.clone(), event: event.clone() };
+        let events = vec![late.clone(), replayed.clone(), waiting.clone()];
         let changes = vec![
             Change::SetCursor { sink: sink.clone(), to },
-            Change::Owe { sink, event: late.clone() },
+            owe(&sink, &late),
+            owe(&other, &waiting),
             Change::StartReplay(replay),
-            Change::ReleaseReplayed { id: 1, next: None, events: vec![replayed.clone()] },
+            Change::ReleaseReplayed { id: 1, next: None, events },
+            // The other sink gave up on this event, and an operator has it delivered to this sink.
+            owe(&other, &replayed),
         ];
         shared.commit(changes).await.unwrap();
-        let (lane, _) = Lane::new(shared, plan.lanes[0].clone(), to);
-        let Recorded { pending, replayed: again, .. } = lane.recorded();
-        let [late, replayed] = [late, replayed].map(|event| event.event_key());
-        assert_eq!((pending, again), ([late, replayed].into(), [replayed].into()));
+        let [late, replayed, waiting] = [late, replayed, waiting].map(|event| event.event_key());
+        let of_other = ([replayed, waiting].into(), BTreeSet::new());
+        for (name, expected) in
+            [(sink, ([late, replayed, waiting].into(), [replayed, waiting].into())), (other, of_other)]
+        {
+            let settings = LaneSettings { name, ..plan.lanes[0].clone() };
+            let (lane, _) = Lane::new(shared.clone(), settings, to);
+            let Recorded { pending, replayed: again, .. } = lane.recorded();
+            assert_eq!((pending, again), expected, "{}", lane.identity.sink);
+        }
     }
 
     /// Otherwise the proofs of late events would replace the proofs of other events in the ledger too soon.

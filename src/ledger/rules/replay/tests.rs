@@ -159,8 +159,8 @@ fn a_new_replay_replaces_the_oldest_that_has_ended() {
 #[test]
 fn only_the_row_of_a_replayed_event_says_that_it_is_replayed() {
     let mut stored = Stored::with([replay(1, 40)]);
-    let owe = |value| Change::Owe { sink: "a".into(), event: event(value) };
-    stored.commit(vec![owe(1), part(1, 2, Some(3)), owe(2)], false);
+    let owe = |value, sink: &str| Change::Owe { sink: sink.into(), event: event(value) };
+    stored.commit(vec![owe(1, "a"), owe(1, "b"), part(1, 2, Some(3)), owe(2, "a")], false);
     let row = |value| {
         let key = EventKey { offset: offset(value), id: None };
         let row = String::from_utf8(stored.store[&Key::Late(key)].to_vec()).unwrap();
@@ -171,4 +171,23 @@ fn only_the_row_of_a_replayed_event_says_that_it_is_replayed() {
     assert!(!pending && row_of_pending.contains(owed) && !row_of_pending.contains("replayed"), "{row_of_pending}");
     let (replayed, row_of_replayed) = row(2);
     assert!(replayed && row_of_replayed.contains(owed) && row_of_replayed.contains(r#""replayed":true"#));
+    assert!(row_of_replayed.contains(r#""replayed_to":["a","b"]"#), "{row_of_replayed}");
+}
+
+#[test]
+fn a_replay_concerns_only_the_sinks_that_did_not_wait_for_the_event_already() {
+    let mut stored = Stored::with([replay(1, 40)]);
+    let owe = |value, sink: &str| Change::Owe { sink: sink.into(), event: event(value) };
+    stored.commit(vec![owe(1, "a"), owe(1, "c"), part(1, 2, Some(3)), owe(2, "c")], false);
+    let key = |value| EventKey { offset: offset(value), id: None };
+    let replayed_to = |stored: &Stored, value| {
+        let sinks = stored.ledger.late()[&key(value)].replayed_to.iter();
+        sinks.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!((replayed_to(&stored, 1), replayed_to(&stored, 2)), (vec!["b".into()], vec!["a".into(), "b".into()]));
+    stored.commit(vec![settle("b", 1), settle("a", 2)], false);
+    assert_eq!((replayed_to(&stored, 1), replayed_to(&stored, 2)), (vec![], vec!["b".to_owned()]));
+    // An operator chooses one event. The operator has seen it, so it needs no further check.
+    stored.commit(vec![Change::ReplayEvent { sink: "a".into(), event: event(5) }, owe(5, "b")], false);
+    assert_eq!((replayed_to(&stored, 5), stored.ledger.late()[&key(5)].replayed), (vec!["a".to_owned()], false));
 }
