@@ -22,6 +22,15 @@ use net::time::Time;
 use proof::event::Offset;
 use sink::{LaneRef, Position, SinkError};
 
+/// What is known about the beginning of a lane. While a channel runs, only its lanes set cursors, so this does not become outdated.
+#[derive(Clone, Copy, Debug)]
+enum Beginning {
+    /// The lane's recorded cursor.
+    Recorded(Cursor),
+    /// The lane has no cursor. The sink's own position, if it has one.
+    New(Option<Cursor>),
+}
+
 /// Returns the cursors of all lanes, and starts the hub at the highest cursor. If a sink cannot report its position now, its
 /// lane has `None` and begins later. If this applies to all sinks, waits until the sink of the last lane can report its
 /// position. If `start` is a time and another sink has a cursor, the lane of a new sink begins later: otherwise all sinks would
@@ -30,30 +39,32 @@ pub(crate) async fn positions(
     shared: &RunContext,
     lanes: &[LaneSettings],
 ) -> Result<Vec<Option<Cursor>>, ChannelError> {
-    let (mut own, mut errors) = (Vec::with_capacity(lanes.len()), BTreeMap::new());
+    let (mut beginnings, mut errors) = (Vec::with_capacity(lanes.len()), BTreeMap::new());
     for lane_settings in lanes {
         let asked = ask(shared, lane_settings).await;
-        own.push(asked.inspect_err(|error| drop(errors.insert(&lane_settings.name, Chain(error).to_string()))).ok());
+        beginnings
+            .push(asked.inspect_err(|error| drop(errors.insert(&lane_settings.name, Chain(error).to_string()))).ok());
     }
-    if let Some(lane_settings) = lanes.last().filter(|_| own.iter().all(Option::is_none)) {
-        own.pop();
-        own.push(Some(sink_position(shared, lane_settings).await));
+    if let Some(lane_settings) = lanes.last().filter(|_| beginnings.iter().all(Option::is_none)) {
+        beginnings.pop();
+        beginnings.push(Some(beginning(shared, lane_settings).await));
         errors.remove(&lane_settings.name);
     }
     let is_new = shared.look(|ledger| ledger.cursors().is_empty());
-    if is_new && own.iter().flatten().any(Option::is_none) {
+    let of_sink = |beginning: &Beginning| if let Beginning::New(own) = beginning { *own } else { None };
+    if is_new && beginnings.iter().flatten().any(|beginning| of_sink(beginning).is_none()) {
         for (sink, error) in errors {
             warn!(channel = %shared.channel.identity.name, %sink, error, "the state does not know the channel, and a sink that may have its events does not answer: the other sinks begin at `start`, or at the lowest position that is known");
         }
     }
-    let lowest = own.iter().flatten().flatten().min().copied().filter(|_| is_new);
-    let has_cursor = |lane_settings: &LaneSettings| shared.look(|ledger| ledger.cursor(&lane_settings.name).is_some());
-    let may_be_later = matches!(shared.read_plan().settings.start, Start::Time(_)) && lanes.iter().any(has_cursor);
+    let lowest = beginnings.iter().flatten().filter_map(of_sink).min().filter(|_| is_new);
+    let has_cursor = beginnings.iter().flatten().any(|beginning| matches!(beginning, Beginning::Recorded(_)));
+    let may_be_later = matches!(shared.read_plan().settings.start, Start::Time(_)) && has_cursor;
     let mut positions = Vec::with_capacity(lanes.len());
-    for (lane_settings, own) in lanes.iter().zip(own) {
-        positions.push(match own {
-            Some(None) if may_be_later && !has_cursor(lane_settings) => None,
-            Some(own) => Some(cursor(shared, lane_settings, own, lowest, LoopPart::Channel).await?),
+    for (lane_settings, beginning) in lanes.iter().zip(beginnings) {
+        positions.push(match beginning {
+            Some(Beginning::New(None)) if may_be_later => None,
+            Some(beginning) => Some(cursor(shared, lane_settings, beginning, lowest, LoopPart::Channel).await?),
             None => None,
         });
     }
@@ -73,24 +84,24 @@ fn begin(shared: &RunContext, cursors: impl Iterator<Item = Option<Offset>> + Cl
 
 /// Returns the cursor at which a lane begins. Waits while the lane's sink does not answer.
 pub(crate) async fn position(shared: &RunContext, lane_settings: &LaneSettings) -> Result<Cursor, ChannelError> {
-    let own = sink_position(shared, lane_settings).await;
-    cursor(shared, lane_settings, own, None, LoopPart::Lane(lane_settings.name.clone())).await
+    let beginning = beginning(shared, lane_settings).await;
+    cursor(shared, lane_settings, beginning, None, LoopPart::Lane(lane_settings.name.clone())).await
 }
 
 /// Returns the recorded cursor. If none is recorded, returns and records the first of these that exists: the sink's own
-/// position `own`, the lowest position of the sinks `lowest`, or the `start` setting. `part` reports the errors of the service.
+/// position, the lowest position of the sinks `lowest`, or the `start` setting. `part` reports the errors of the service.
 async fn cursor(
     shared: &RunContext,
     lane_settings: &LaneSettings,
-    own: Option<Cursor>,
+    beginning: Beginning,
     lowest: Option<Cursor>,
     part: LoopPart,
 ) -> Result<Cursor, ChannelError> {
-    let sink = &lane_settings.name;
-    if let Some(cursor) = shared.look(|ledger| ledger.cursor(sink)) {
-        return Ok(cursor);
-    }
-    let channel = &shared.channel.identity.name;
+    let own = match beginning {
+        Beginning::Recorded(cursor) => return Ok(cursor),
+        Beginning::New(own) => own,
+    };
+    let (channel, sink) = (&shared.channel.identity.name, &lane_settings.name);
     let to = if let Some(own) = own {
         warn!(%channel, %sink, position = own.through.map(Offset::get), "the state does not know this sink, but the sink has events of the channel: delivering the events above the sink's position");
         own
@@ -107,33 +118,35 @@ async fn cursor(
     Ok(to)
 }
 
-/// Requests a sink's own position once. Returns `None` if the sink has no position, stores no positions, or is local while
-/// instances share the state. Also returns `None` if the lane's cursor is recorded, because the position is not needed.
-async fn ask(shared: &RunContext, lane_settings: &LaneSettings) -> Result<Option<Cursor>, SinkError> {
-    let is_known = shared.look(|ledger| ledger.cursor(&lane_settings.name).is_some());
-    if is_known || shared.owned.leased.lease.is_shared() && lane_settings.sink.is_local() {
-        return Ok(None);
+/// Returns the recorded cursor or, without one, requests the sink's own position once. The sink counts as having no position
+/// if it stores no positions, or is local while instances share the state.
+async fn ask(shared: &RunContext, lane_settings: &LaneSettings) -> Result<Beginning, SinkError> {
+    if let Some(cursor) = shared.look(|ledger| ledger.cursor(&lane_settings.name)) {
+        return Ok(Beginning::Recorded(cursor));
+    }
+    if shared.owned.leased.lease.is_shared() && lane_settings.sink.is_local() {
+        return Ok(Beginning::New(None));
     }
     let lane = LaneRef { channel: shared.channel.identity.clone(), sink: lane_settings.name.clone() };
-    Ok(match lane_settings.sink.position(&lane).await? {
+    Ok(Beginning::New(match lane_settings.sink.position(&lane).await? {
         Position::At(through) => Some(Cursor { through }),
         Position::Untracked | Position::Missing(_) => None,
-    })
+    }))
 }
 
 /// Like [`ask`], but waits while the sink does not answer.
-async fn sink_position(shared: &RunContext, lane_settings: &LaneSettings) -> Option<Cursor> {
+async fn beginning(shared: &RunContext, lane_settings: &LaneSettings) -> Beginning {
     let (channel, sink) = (&shared.channel.identity, &lane_settings.name);
     let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: LoopPart::Lane(sink.clone()) };
     let mut retry = shared.channel.parts.machine.retry(lane_settings.retry);
     loop {
         let error = match ask(shared, lane_settings).await {
-            Ok(position) => {
+            Ok(beginning) => {
                 if retry.attempt() > 0 {
                     info!(channel = %channel.name, %sink, "sink accepts events again");
                     shared.channel.handle.board().lane(sink).status.error = None;
                 }
-                return position;
+                return beginning;
             }
             Err(error) => error,
         };
