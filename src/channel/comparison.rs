@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep};
 use crate::channel::settings::{LaneSettings, Settings};
 use crate::error::ReadError;
 use crate::read::reader::History;
-use crate::status::Compared;
+use crate::status::{Compared, Problem};
 use crate::verify::{CheckParameters, Checked};
 use ledger::{Cursor, Ledger};
 use net::retry::Retry;
@@ -408,6 +408,8 @@ pub struct Comparisons {
     /// When the last successful comparison began.
     last: Option<Instant>,
     sinks: BTreeMap<Arc<str>, LastComparison>,
+    /// Why the comparison that is due is not complete. The results in `sinks` are then those of an earlier comparison.
+    error: Option<Problem>,
 }
 
 /// The result of the last comparison for a sink.
@@ -428,6 +430,11 @@ impl Comparisons {
             missing: found.missing,
             first_missing: found.listed.iter().take(NAMED).map(|key| key.offset).collect(),
         })
+    }
+
+    /// Returns the error of the comparison that is due, until a comparison is complete.
+    pub(crate) fn error(&self) -> Option<&Problem> {
+        self.error.as_ref()
     }
 
     /// Records that these events will be delivered to the sink late, so that they no longer count as missing.

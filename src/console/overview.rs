@@ -198,6 +198,7 @@ pub(crate) fn channel(
                 }
             }
             @if let Some(problem) = &known.replay_error { p.sub { "Replays: " } (trouble(problem)) }
+            @if let Some(problem) = &known.compare_error { p.sub { "Comparison: " } (trouble(problem)) }
             dl.numbers {
                 div { dt { "Cursor" } dd { (offset(known.cursor)) } }
                 div { dt { "Newest offset" } dd { (offset(known.newest)) } }

@@ -8,6 +8,8 @@
 //!   that. If the previous comparison found missing events below this range, the comparison begins at the lowest of them.
 //! * **Reported until resolved.** A channel with missing events is not ready. It becomes ready when an operator has replayed
 //!   the events, or when the next comparison finds them in the sink.
+//! * **Visible until complete.** While a comparison cannot be completed, the status shows its error beside the results of the
+//!   previous comparison.
 //! * **Not durable.** After a restart, the first comparison begins after one interval. A comparison that failed or was
 //!   cancelled is started again.
 
@@ -24,6 +26,7 @@ use crate::channel::controls::Handle;
 use crate::error::ReadError;
 use crate::read::reader::{History, first_since};
 use crate::run::context::{ReadPlan, RunContext};
+use crate::status::Problem;
 use ledger::Ledger;
 use net::Chain;
 use net::tasks::lock;
@@ -60,22 +63,34 @@ pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infa
         // The interval may have become shorter.
         sleep_until(due.min(Instant::now() + every)).await;
         let began = Instant::now();
-        let is_complete = Box::pin(compare(shared, &read_plan, every)).await.unwrap_or_else(|error| {
-            let channel = &shared.channel.identity.name;
-            warn!(%channel, error = %Chain(&error), "the history could not be compared with the sinks: retrying");
-            false
+        let error = Box::pin(compare(shared, &read_plan, every)).await.unwrap_or_else(|error| {
+            let (channel, kind, needs_attention) = (&shared.channel.identity.name, error.name(), !error.heals());
+            let error = Chain(&error);
+            warn!(%channel, %error, "the history could not be compared with the sinks: retrying");
+            Some(problem(kind, format!("comparing the history with the sinks: {error}"), needs_attention))
         });
         let comparisons = &mut handle.board().comparisons;
+        let is_complete = error.is_none();
         comparisons.last = if is_complete { Some(began) } else { comparisons.last };
         comparisons.due = Some(began + if is_complete { every } else { RETRY.min(every) });
+        let earlier = comparisons.error.take();
+        comparisons.error = error.map(|error| {
+            let (since, times) = Problem::repeated(earlier.as_ref().filter(|earlier| earlier.kind == error.kind));
+            Problem { since, times, ..error }
+        });
     }
 }
 
-/// Compares once. Returns `false` if a sink could not be read. The error was then logged.
+fn problem(kind: &str, message: String, needs_attention: bool) -> Problem {
+    let (since, times) = Problem::repeated(None);
+    Problem { kind: kind.to_owned(), message, since, times, needs_attention }
+}
+
+/// Compares once. Returns the problem of a sink that could not be read. The error was then logged.
 ///
 /// # Errors
 /// If the history could not be read to its end.
-async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<bool, ReadError> {
+async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<Option<Problem>, ReadError> {
     let (channel, settings) = (&shared.channel, &read_plan.settings);
     let source = read_plan.quiet_source();
     let covered = channel.handle.board().comparisons.last.map_or(every, |last| last.elapsed()) + every;
@@ -108,17 +123,19 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
     Ok(report(shared, comparison))
 }
 
-/// Reports the result in the status and the log. Returns whether every sink was read.
-fn report(shared: &RunContext, comparison: Comparison) -> bool {
+/// Reports the result in the status and the log. Returns the problem of the last sink that could not be read.
+fn report(shared: &RunContext, comparison: Comparison) -> Option<Problem> {
     let (channel, at) = (&shared.channel.identity.name, shared.channel.parts.machine.time());
-    let mut all_were_read = true;
+    let mut unread = None;
     for SinkComparison { lane_settings, from, tally, missing, .. } in comparison.sinks {
         let sink = &lane_settings.name;
         match from {
             Ok(_) => {}
             Err(NotCompared::Failed(error)) => {
-                warn!(%channel, %sink, error = %Chain(&error), "the sink could not be read to compare it with the history: retrying");
-                all_were_read = false;
+                let (kind, needs_attention, error) = (error.kind(), error.needs_attention(), Chain(&error));
+                warn!(%channel, %sink, %error, "the sink could not be read to compare it with the history: retrying");
+                let message = format!("comparing the history with sink {sink}: {error}");
+                unread = Some(problem(kind, message, needs_attention));
                 continue;
             }
             Err(why) => {
@@ -138,5 +155,5 @@ fn report(shared: &RunContext, comparison: Comparison) -> bool {
         let found = LastComparison { at, events, missing: count, listed };
         shared.channel.handle.board().comparisons.sinks.insert(sink.clone(), found);
     }
-    all_were_read
+    unread
 }

@@ -149,6 +149,7 @@ impl Board {
             pending_full,
             watchers: self.watchers.statuses(),
             replay_error: self.replays.problem(&replays),
+            compare_error: self.comparisons.error().cloned(),
             replays,
             unanswered_seconds: self.silence().map(|silence| silence.as_secs()),
             lanes,

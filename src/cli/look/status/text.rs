@@ -119,6 +119,8 @@ fn notices(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
     }));
     lines.extend(unknown(channel).map(|unknown| format!("notice: channel {name} shows {unknown}")));
     lines.extend(replays(channel, now).map(|replay| format!("replay: channel {name}, {replay}")));
+    let compare_error = channel.compare_error.iter();
+    lines.extend(compare_error.map(|error| format!("compare: channel {name}, {}", problem(error, now))));
     lines
 }
 

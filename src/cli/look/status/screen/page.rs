@@ -111,6 +111,9 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     for replay in replays(channel, now) {
         say("replay", &replay, PLAIN);
     }
+    if let Some(error) = &channel.compare_error {
+        say("compare", &problem(error, now), RED);
+    }
     // The last error may be resolved, so it is shown with its age. An error that still applies is part of the activity.
     if let Some(error) = channel.last_error.as_ref().filter(|error| channel.activity.problem() != Some(error)) {
         say("last error", &format!("{} ago: {}", ago(error.since, now), printable(&error.message)), PLAIN.dim());
