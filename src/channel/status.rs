@@ -95,6 +95,9 @@ pub struct ChannelStatus {
     pub pending: usize,
     /// The error that prevents requests for late proofs.
     pub pending_error: Option<Problem>,
+    /// The error that prevents the search for events that become visible late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_error: Option<Problem>,
     /// The replays that have not ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replays: Vec<ReplayStatus>,

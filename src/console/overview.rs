@@ -191,6 +191,7 @@ pub(crate) fn channel(
             (paused(known.paused))
             @if let Some(problem) = known.activity.problem() { (trouble(problem)) }
             @if let Some(problem) = &known.pending_error { p.sub { "Pending proofs: " } (trouble(problem)) }
+            @if let Some(problem) = &known.gap_error { p.sub { "Gaps: " } (trouble(problem)) }
             @for replay in &known.replays {
                 p.sub {
                     "Replay " (replay.id) " to " (text(&replay.sinks.join(", "))) ": " (<&str>::from(replay.state))

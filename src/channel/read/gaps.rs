@@ -202,6 +202,14 @@ impl Gaps {
         *gaps = later;
     }
 
+    /// Moves the first gap behind the other gaps, because its search failed. The gap is searched again, even if its search time
+    /// has ended.
+    pub(super) fn turn(&self) {
+        let mut gaps = lock(&self.open);
+        let first = gaps.pop_front();
+        gaps.extend(first);
+    }
+
     /// Moves the first gap behind the other gaps, because a search could not cover it. Removes the gap if its search time has
     /// ended.
     pub(super) fn put_off(&self, at: Instant) {

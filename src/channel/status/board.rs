@@ -383,7 +383,7 @@ impl Board {
             self.status.activity = Activity::Stopped;
         }
         self.lanes.clear();
-        self.status.pending_error = None;
+        (self.status.pending_error, self.status.gap_error) = (None, None);
         self.replays = ReplayBoard::default();
         self.unanswered = None;
         self.status.newest_below = None;

@@ -39,6 +39,8 @@ pub(crate) enum LoopPart {
     Late,
     /// The reading of past events for a replay.
     Replay,
+    /// The search for events that become visible late.
+    Gaps,
 }
 
 impl StatusReporter {
@@ -49,6 +51,7 @@ impl StatusReporter {
             LoopPart::Lane(sink) => board.lane(sink).status.reading = Some(activity),
             LoopPart::Late => board.status.pending_error = activity.problem().cloned(),
             LoopPart::Replay => board.replays.error = activity.problem().cloned(),
+            LoopPart::Gaps => board.status.gap_error = activity.problem().cloned(),
         }
     }
 
@@ -99,7 +102,8 @@ impl ErrorReporter {
         sleep(wait).await;
     }
 
-    fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
+    /// Logs an error, and reports it in the status. The next attempt comes after `wait`.
+    pub(crate) fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
         let (channel, kind, wait_ms) = (&self.channel, error.name(), wait.as_millis());
         let (chain, trace_id) = (Chain(error), self.trace.map(display));
         let earlier = self.last.take().filter(|last| last.kind == kind);

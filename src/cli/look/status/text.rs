@@ -188,6 +188,9 @@ pub(super) fn table(report: &Report, now: Timestamp) -> Table {
         if let Some(error) = &channel.pending_error {
             rows.push((vec![Cell::text("  pending")], problem(error, now)));
         }
+        if let Some(error) = &channel.gap_error {
+            rows.push((vec![Cell::text("  gaps")], problem(error, now)));
+        }
         rows.extend(channel.lanes.iter().map(|lane| lane_row(lane, channel.lanes.len() > 1, now)));
     }
     Table(rows)

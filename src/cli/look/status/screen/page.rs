@@ -108,6 +108,9 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     if let Some(error) = &channel.pending_error {
         say("pending", &problem(error, now), RED);
     }
+    if let Some(error) = &channel.gap_error {
+        say("gaps", &problem(error, now), RED);
+    }
     for replay in replays(channel, now) {
         say("replay", &replay, PLAIN);
     }
