@@ -16,16 +16,15 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::config::Loaded;
 use crate::version;
 use channel::{Channel, Processors, SharedParts};
-use ledger::store::{StateSettings, Store};
+use ledger::store::StateSettings;
 use ledger::{Ledgers, StateError};
-use net::Chain;
 use net::shortage::{DescriptorLimits, Shortage};
 use operator::liveness::Liveness;
 use operator::{self, Discovery, Listener, Operations, Reloading, Socket, Sources};
@@ -59,9 +58,6 @@ use trace_export::TraceExport;
 
 /// How often the files of secrets and certificates are checked for changes.
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
-
-/// How long the end of the daemon waits for the last write of the state. Everything that was recorded is already on disk.
-const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// The wait before the control socket is created again.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
@@ -300,9 +296,8 @@ impl Daemon {
                         sharing.end().await;
                     }
                     self.trace_export.end(stopping.unwrap_or_else(Instant::now) + self.loaded.config.shutdown_grace).await;
-                    let failed = finish_state(&*self.parts.ledgers.store).await;
                     self.logs.limit.end();
-                    return [missed, failed].into_iter().flatten().fold(outcome, EndReason::max);
+                    return missed.map_or(outcome, |missed| outcome.max(missed));
                 }
                 // The branch sets `stopping`, so the future is not polled again.
                 has_caught_up = &mut catching_up, if stopping.is_none() => {
@@ -361,18 +356,6 @@ impl Daemon {
         self.supervisor.may_grow = self.loaded.config.discover.is_some();
         self.supervisor.follow(&wanted, self.loaded.config.shutdown_grace);
     }
-}
-
-/// Writes the rest of the state. Without this, a failing disk would be noticed only when the database is dropped, and would not
-/// change the exit code.
-async fn finish_state(store: &dyn Store) -> Option<EndReason> {
-    let error = match timeout(LAST_WRITE, store.finish()).await {
-        Ok(Ok(())) => return None,
-        Ok(Err(error)) => Chain(&error).to_string(),
-        Err(_) => format!("the disk has not answered for {} s", LAST_WRITE.as_secs()),
-    };
-    error!(target: ALWAYS, error, "the last write of the state failed: everything that was recorded is kept, but the disk may be broken");
-    Some(EndReason::StateFailed)
 }
 
 pub(crate) async fn open_ledgers(settings: StateSettings) -> Result<Ledgers, StateError> {

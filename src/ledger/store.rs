@@ -171,11 +171,6 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Checks that the store still exists at its location. The error says why nothing can be written.
     async fn check(&self) -> Result<(), StateError>;
 
-    /// Writes and syncs the rest before the process ends. All commits that were acknowledged are already durable.
-    async fn finish(&self) -> Result<(), StateError> {
-        Ok(())
-    }
-
     /// The losses from damage that no operator has acknowledged. Does not block.
     fn lost(&self) -> Option<LostEntries> {
         None

@@ -167,14 +167,6 @@ impl Store for Sled {
         .await
     }
 
-    async fn finish(&self) -> Result<(), StateError> {
-        self.blocking(|sled| {
-            let _mirror = lock(&sled.mirror);
-            sled.reserve.during(|| sled.database.finish())
-        })
-        .await
-    }
-
     async fn is_incomplete(&self) -> Result<bool, StateError> {
         self.blocking(|sled| Ok(lock(&sled.mirror).incomplete)).await
     }

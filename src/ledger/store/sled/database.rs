@@ -276,23 +276,6 @@ impl Database {
             .inspect_err(abandon_unless_short)
     }
 
-    /// Writes and syncs what sled would write when it is dropped: sled panics if that fails. If this fails, the database is
-    /// abandoned. Does nothing if it was already abandoned, because that error was reported.
-    pub(super) fn finish(&self) -> Result<(), StateError> {
-        if self.is_abandoned() {
-            return Ok(());
-        }
-        let written = self.flush().map_err(|error| failed("writing", &error)).and_then(|()| {
-            self.sync().map_err(|error| StateError::io(format!("syncing {}", self.path.display()), error))
-        });
-        // The work is repeated if a descriptor was missing.
-        written.inspect_err(|error| {
-            if error.shortage() != Some(Shortage::Descriptors) {
-                self.abandon();
-            }
-        })
-    }
-
     /// Passes all writes to the operating system.
     ///
     /// If a write on one of sled's own threads fails, sled records the error but may not wake the waiting flush, which

@@ -414,19 +414,6 @@ async fn after_a_failed_write_nothing_more_is_written() {
     assert_eq!(mirror(), before, "the mirror is never ahead of the database");
 }
 
-/// Otherwise the daemon would end as if nothing had happened, while sled panics on a thread that nothing waits for.
-#[tokio::test]
-async fn a_failed_last_write_is_reported_and_not_repeated_when_the_database_is_dropped() {
-    let fixture = Fixture::new();
-    let sled = Sled::open(&fixture.state()).unwrap();
-    sled.finish().await.unwrap();
-    fs::rename(fixture.path("sled/blobs"), fixture.path("sled/aside")).unwrap();
-    let failed = sled.finish().await;
-    assert!(matches!(failed, Err(StateError::Io { .. })), "{failed:?}");
-    assert!(sled.database.is_abandoned());
-    sled.finish().await.expect("the error is reported once");
-}
-
 #[tokio::test]
 async fn the_mirrors_size_depends_on_lanes_and_not_on_pending_events() {
     let fixture = Fixture::new();
