@@ -85,7 +85,7 @@ impl Statements {
             Work::Deliver { lane, epoch, after, through, rows } => {
                 let channel = lane.channel.id.to_string();
                 let to = params![channel, lane.sink, through.get(), number(*epoch), after.map(Offset::get)];
-                if connection.prepare_cached(&self.advance)?.execute(to)? == 0 {
+                if connection.execute(&self.advance, to)? == 0 {
                     let found = self.position_under(connection, lane, *epoch)?;
                     return Err(displaced(&self.progress_table, &found, *after).into());
                 }
@@ -149,11 +149,11 @@ impl Statements {
     fn insert(&self, connection: &Connection, channel: &str, rows: &[Row]) -> Result<(), SqliteError> {
         let newest = self.positions.newest(connection, channel)?;
         let mut position = newest;
-        let mut insert = connection.prepare_cached(&self.insert)?;
-        let indexes = self.index.iter().map(|index| connection.prepare_cached(index));
+        let mut insert = connection.prepare(&self.insert)?;
+        let indexes = self.index.iter().map(|index| connection.prepare(index));
         let mut indexes = indexes.collect::<Result<Vec<_>, _>>()?;
         let mut look = None;
-        let mut merge = self.merge.as_ref().map(|merge| connection.prepare_cached(merge)).transpose()?;
+        let mut merge = self.merge.as_ref().map(|merge| connection.prepare(merge)).transpose()?;
         for (before, row) in rows.iter().enumerate() {
             let failed = |error| SqliteError::Sqlite(error, Some(before));
             let next = Cell::Number(position + 1);
@@ -170,7 +170,7 @@ impl Statements {
                 let [offset, id] = row.key();
                 let look = match &mut look {
                     Some(look) => look,
-                    none => none.insert(connection.prepare_cached(&self.look)?),
+                    none => none.insert(connection.prepare(&self.look)?),
                 };
                 if !look.exists(params![channel, offset, id])? {
                     return Err(failed(suppressed()));

@@ -163,7 +163,7 @@ fn create_operations(connection: &Connection, settings: &SqliteSettings) -> Resu
 
 /// The names of a table's columns. Empty if the table does not exist.
 pub(super) fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
-    let mut statement = connection.prepare_cached("select name from pragma_table_info(?1)")?;
+    let mut statement = connection.prepare("select name from pragma_table_info(?1)")?;
     statement.query_map([table], |row| row.get(0))?.collect()
 }
 

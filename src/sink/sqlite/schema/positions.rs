@@ -66,7 +66,7 @@ impl PositionStatements {
     }
 
     pub(in crate::sqlite) fn newest(&self, connection: &Connection, channel: &str) -> rusqlite::Result<i64> {
-        connection.prepare_cached(&self.newest)?.query_row([channel], |row| row.get(0))
+        connection.prepare(&self.newest)?.query_row([channel], |row| row.get(0))
     }
 
     pub(in crate::sqlite) fn record(
@@ -75,7 +75,7 @@ impl PositionStatements {
         channel: &str,
         newest: i64,
     ) -> rusqlite::Result<()> {
-        connection.prepare_cached(&self.record)?.execute(params![channel, newest]).map(drop)
+        connection.prepare(&self.record)?.execute(params![channel, newest]).map(drop)
     }
 
     /// Moves the cursors of consumers back that are above the newest position, because the table was restored from a backup. Must
@@ -89,7 +89,7 @@ impl PositionStatements {
         if columns(connection, &self.consumers)?.is_empty() {
             return Ok(());
         }
-        let mut ahead = connection.prepare_cached(&self.ahead)?;
+        let mut ahead = connection.prepare(&self.ahead)?;
         let mut ahead = ahead.query(params![channel, newest])?;
         let mut is_ahead = false;
         while let Some(row) = ahead.next()? {
@@ -119,13 +119,13 @@ impl PositionStatements {
 
     /// Numbers some rows of a channel that have no position. Returns how many.
     fn number(&self, connection: &Connection, channel: &str) -> rusqlite::Result<usize> {
-        let mut unnumbered = connection.prepare_cached(&self.unnumbered)?;
+        let mut unnumbered = connection.prepare(&self.unnumbered)?;
         let ids = unnumbered.query_map(params![channel, AT_ONCE], |row| row.get::<_, i64>(0))?;
         let ids = ids.collect::<rusqlite::Result<Vec<_>>>()?;
         if ids.is_empty() {
             return Ok(0);
         }
-        let mut number = connection.prepare_cached(&self.number)?;
+        let mut number = connection.prepare(&self.number)?;
         let mut position = self.newest(connection, channel)?;
         self.move_cursors_back(connection, channel, position)?;
         for id in &ids {
