@@ -70,7 +70,7 @@ impl Snapshot {
         let active = search.read_back(&self.active, self.length).doing("reading", &self.files.active)?;
         let SearchResult { mut held, newest, mut ended } = active;
         let (channel, index) = (recorded.lane.channel.id, Index::load(&self.files)?);
-        for closed in Index::files_of(channel, &self.files)?.iter().rev() {
+        for closed in index.files_of(channel, &self.files)?.iter().rev() {
             if ended || (search.anchor_is_late && newest.is_some()) {
                 break;
             }
@@ -78,8 +78,10 @@ impl Snapshot {
             let is_recorded = found.held.is_empty() && found.newest.is_some();
             held.splice(..0, found.held);
             ended = found.ended;
-            let is_end = || !index.may_hold_above(recorded.through, closed.time, channel);
-            if is_recorded && recorded.confirmed.is_none() && is_end() {
+            if is_recorded
+                && recorded.confirmed.is_none()
+                && !index.may_hold_above(recorded.through, closed.time, channel)
+            {
                 break;
             }
         }
@@ -116,7 +118,7 @@ impl Snapshot {
     /// the newest to the oldest, until a closed file names the channel but has no higher offset than the newer files.
     pub(super) fn position(&self, channel: ChannelId) -> Result<Position, SinkError> {
         let mut highest = highest_in(active_events(&self.files, &self.active, self.length), channel)?;
-        for closed in Index::files_of(channel, &self.files)?.iter().rev() {
+        for closed in Index::load(&self.files)?.files_of(channel, &self.files)?.iter().rev() {
             let of_file = highest_in(self.files.events(closed), channel)?;
             if of_file.is_some() && of_file <= highest {
                 break;
@@ -178,7 +180,7 @@ fn keys<'a>(
     length: u64,
     channel: ChannelId,
 ) -> Result<impl Iterator<Item = Result<EventKey, SinkError>> + 'a, SinkError> {
-    let closed = Index::files_of(channel, files)?.into_iter().flat_map(|closed| files.events(&closed));
+    let closed = Index::load(files)?.files_of(channel, files)?.into_iter().flat_map(|closed| files.events(&closed));
     let active = active.into_iter().flat_map(move |active| active_events(files, active, length));
     let of_channel = move |event: EventLine| event.may_be_of(channel).then_some(event.key);
     Ok(closed.chain(active).filter_map(move |event| event.map(of_channel).transpose()))

@@ -110,10 +110,9 @@ impl Index {
     }
 
     /// The closed files that may contain lines of a channel, the oldest first.
-    pub(crate) fn files_of(channel: ChannelId, files: &ClosedFiles) -> Result<Vec<ClosedFile>, SinkError> {
-        let index = Self::load(files)?;
+    pub(crate) fn files_of(&self, channel: ChannelId, files: &ClosedFiles) -> Result<Vec<ClosedFile>, SinkError> {
         let mut closed = files.list()?;
-        closed.retain(|closed| index.may_hold(closed.time, channel));
+        closed.retain(|closed| self.may_hold(closed.time, channel));
         Ok(closed)
     }
 
