@@ -1,6 +1,6 @@
 //! The rules of a ledger: the effect of each change on the state of a channel, and the entries that record this state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use proof::event::{EventKey, Offset};
 
@@ -239,9 +239,16 @@ impl Ledger {
             changes.push((Key::Body(key), Some(json)));
         }
         let (asked_at, replayed) = (Some(self.asked), reason == OweReason::Replay);
-        let (owed, replayed_to) = (BTreeSet::new(), BTreeSet::new());
-        let new =
-            || PendingEvent { event_id, first_seen, asked_at, received, owed, appeared, replayed, replayed_to, bytes };
+        let new = || PendingEvent {
+            event_id,
+            first_seen,
+            asked_at,
+            received,
+            appeared,
+            replayed,
+            bytes,
+            ..PendingEvent::default()
+        };
         let late = self.late.entry(key).or_insert_with(new);
         if late.owed.insert(sink.clone()) && reason != OweReason::NotDelivered {
             late.replayed_to.insert(sink);

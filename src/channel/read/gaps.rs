@@ -64,7 +64,7 @@ impl Gap {
         below.get() > i64::MAX - FAR
     }
 
-    /// Returns when the search ends in a gap below an offset that was just read. Returns `None` if there is no search.
+    /// Returns when the search ends in a gap below an offset that was just read. Returns `None` if gaps are not searched.
     fn ends(below: Offset, settle: Duration) -> Option<Instant> {
         let time = if Self::is_last(below) { FOR_EVER } else { settle };
         (!time.is_zero()).then(|| Instant::now() + time)

@@ -22,7 +22,7 @@ use net::time::Time;
 use proof::event::Offset;
 use sink::{LaneRef, Position, SinkError};
 
-/// What is known about the beginning of a lane. While a channel runs, only its lanes set cursors, so this does not become outdated.
+/// The beginning of a lane. While a channel runs, only its lanes set cursors, so this does not become outdated.
 #[derive(Clone, Copy, Debug)]
 enum Beginning {
     /// The lane's recorded cursor.

@@ -85,7 +85,7 @@ pub(super) struct Position {
     pub(super) filters: Vec<String>,
 }
 
-/// The maximum number of bytes of the filters in a position, unless there is only one.
+/// The maximum number of bytes of the filters in a position. A single filter may be longer.
 const FILTER_BYTES: usize = 1_000;
 
 impl Position {
