@@ -32,8 +32,9 @@ const HEAD: usize = 800;
 /// The length of the address of a signer in JSON.
 const SIGNER: usize = 45;
 
-/// The most memory, in bytes, that is allocated in advance for later lines.
-const AHEAD: usize = 256 << 10;
+/// The most memory, in bytes, that is allocated in advance for later lines. The allocator reuses a block of this size. It
+/// returns larger blocks to the system when they are freed, and the system must then clear each page of the next block.
+const AHEAD: usize = 128 << 10;
 
 /// A channel: its name in the configuration, and its id in the service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

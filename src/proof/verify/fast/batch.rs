@@ -31,8 +31,8 @@ use crate::verify::signature::RecoverableSignature;
 #[cfg(test)]
 mod tests;
 
-/// How many signatures are prepared together. With a larger number, each thread would keep more memory.
-const TOGETHER: usize = 48;
+/// How many signatures are prepared together. About as many are tested together, so each thread keeps no additional memory.
+const TOGETHER: usize = 96;
 
 thread_local! {
     /// Memory that is reused from batch to batch.
@@ -74,7 +74,7 @@ fn prepare(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
     });
     for some in all.collect::<Vec<_>>().chunks_mut(TOGETHER) {
         for (_, factor) in &*some {
-            lists.push(GENERATOR.terms(factor));
+            lists.push(|list| GENERATOR.append_terms(factor, list));
         }
         some.iter_mut().zip(lists.take_sums()).for_each(|((asked, _), sum)| asked.from_digest = sum);
     }
@@ -87,7 +87,10 @@ fn ask(readings: &mut [BatchReading<'_>], order: &Snapshot, lists: &mut Lists) -
         if let Some((member, multiples)) = reading.next_to_ask(order)
             && let Some(next) = reading.next()
         {
-            lists.push(next.from_digest.into_iter().chain(multiples.terms(&next.factor)));
+            lists.push(|list| {
+                list.extend(next.from_digest);
+                multiples.append_terms(&next.factor, list);
+            });
             asking.push((reading, member));
         }
     }

@@ -13,7 +13,6 @@ use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-use arrayvec::ArrayVec;
 use k256::elliptic_curve::BatchNormalize;
 use k256::elliptic_curve::ff::PrimeField;
 use k256::{AffinePoint, ProjectivePoint, Scalar};
@@ -86,19 +85,22 @@ impl Multiples {
         Self { window, points }
     }
 
-    /// Returns the points whose sum is the point times `scalar`, one point per position. `scalar` must not be zero.
-    pub(super) fn terms(&self, scalar: &Scalar) -> impl Iterator<Item = Point> {
+    /// Appends the points whose sum is the point times `scalar`, one point per position. `scalar` must not be zero.
+    pub(super) fn append_terms(&self, scalar: &Scalar, terms: &mut Vec<Point>) {
         debug_assert_ne!(*scalar, Scalar::ZERO, "the identity is no sum");
         let is_negative: bool = scalar.is_even().into();
         let odd = if is_negative { -scalar } else { *scalar };
+        let mut digits_and_signs = [(0, false); MOST_PLACES];
         let digits = digits(words_from(&odd.to_bytes()), self.window);
-        // First copy the entries from the table in one pass. Most of them are not in the processor's cache, and the processor
-        // can fetch many at the same time.
-        let terms: ArrayVec<(Point, bool), MOST_PLACES> = digits
-            .enumerate()
-            .map(|(place, (half, is_below_zero))| (self.points[place * self.window.digits() + half], is_below_zero))
-            .collect();
-        terms.into_iter().map(move |(point, is_below_zero)| point.signed(is_below_zero != is_negative))
+        digits_and_signs.iter_mut().zip(digits).for_each(|(place, digit)| *place = digit);
+        // Only copy in this pass. Most entries of the tables are not in the processor's cache, and the processor can fetch many
+        // at the same time.
+        let tables = self.points.chunks_exact(self.window.digits());
+        let begin = terms.len();
+        terms.extend(tables.zip(&digits_and_signs).map(|(table, (half, _))| table[*half]));
+        for (term, (_, is_below_zero)) in terms[begin..].iter_mut().zip(digits_and_signs) {
+            *term = term.signed(is_below_zero != is_negative);
+        }
     }
 
     #[cfg(test)]
@@ -136,8 +138,8 @@ fn digits(odd: Words, Window(width): Window) -> impl Iterator<Item = (usize, boo
     let largest = Window(width).digits() - 1;
     (0..places).map(move |place| {
         let (byte, bit) = (place * width / 8, place * width % 8);
-        let here = [bytes[byte], bytes[byte + 1], bytes[byte + 2], bytes[byte + 3]];
-        let bits = (u32::from_le_bytes(here) >> bit) as usize & (2 * largest + 1);
+        let here = bytes[byte..].first_chunk().expect("the bytes are padded");
+        let bits = (u32::from_le_bytes(*here) >> bit) as usize & (2 * largest + 1);
         let is_last = place + 1 == places;
         if is_last || bits > largest { (bits & largest, false) } else { (largest - bits, true) }
     })

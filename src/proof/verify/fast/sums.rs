@@ -57,12 +57,13 @@ impl Lists {
         }
     }
 
-    /// Adds a list. It must have at least one point and the same length as the other lists.
-    pub(super) fn push(&mut self, list: impl IntoIterator<Item = Point>) {
+    /// Adds the list of the points that `append` appends. It must have at least one point and the same length as the other
+    /// lists.
+    pub(super) fn push(&mut self, append: impl FnOnce(&mut Vec<Point>)) {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Four(lists) => lists.push(list),
-            Self::Single(lists) => lists.push(list),
+            Self::Four(lists) => lists.push(append),
+            Self::Single(lists) => lists.push(append),
         }
     }
 

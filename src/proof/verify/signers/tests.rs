@@ -160,8 +160,14 @@ fn proof() -> impl Strategy<Value = ([u8; 32], Vec<Item>)> {
     (number(), prop::collection::vec(item(), 0..9))
 }
 
+/// The number of cases. A case has twelve signatures on average, so a complete run checks more than a million.
+fn cases() -> u32 {
+    let everything = std::env::var_os("CHANNELD_TEST_FULL").is_some_and(|value| value != "0");
+    if everything { 100_000 } else { 200 }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn signatures_are_counted_as_by_recovery_alone(

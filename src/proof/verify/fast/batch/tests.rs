@@ -21,7 +21,10 @@ fn asked(digest: &Hash, signature: &RecoverableSignature, key: &AffinePoint) -> 
     let multiples = Multiples::of(key, Window::fitting(1, 150_000).unwrap());
     let inverse = inverses(std::iter::once(signature))[0];
     let mut lists = Lists::default();
-    lists.push(GENERATOR.terms(&(as_scalar(digest) * inverse)).chain(multiples.terms(&(r(signature) * inverse))));
+    lists.push(|list| {
+        GENERATOR.append_terms(&(as_scalar(digest) * inverse), list);
+        multiples.append_terms(&(r(signature) * inverse), list);
+    });
     lists.take_sums()[0].map_or_else(recovers, |sum| names(signature, &sum))
 }
 

@@ -24,7 +24,9 @@ fn product(multiples: &Multiples, scalar: &Scalar) -> ProjectivePoint {
         let sign = [2 + u8::from(point.y_is_odd())];
         AffinePoint::from_bytes(&<_>::try_from(&[&sign[..], &point.x()].concat()[..]).unwrap()).unwrap()
     };
-    multiples.terms(scalar).fold(ProjectivePoint::IDENTITY, |sum, term| sum + affine(term))
+    let mut terms = Vec::new();
+    multiples.append_terms(scalar, &mut terms);
+    terms.into_iter().fold(ProjectivePoint::IDENTITY, |sum, term| sum + affine(term))
 }
 
 #[test]

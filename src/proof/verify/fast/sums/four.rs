@@ -33,22 +33,24 @@ pub(crate) struct Lists {
     number: usize,
     /// The latest lists, at most four.
     latest: Vec<Point>,
-    /// The points of all lists that are side by side, one group of four lists after another.
+    /// The number of points in groups of four lists that are side by side.
+    aligned: usize,
+    /// The points of all groups, one group after another, and unused memory.
     points: Vec<Points>,
     /// For each pair of points that `add_pairs` adds, the product of the differences (see [`apart`]) of the earlier
-    /// pairs in the same chain.
+    /// pairs in the same chain, and unused memory.
     products: Vec<Rows>,
 }
 
 impl Lists {
     pub(super) fn new(avx2: Avx2) -> Self {
-        let (length, number) = (0, 0);
-        Self { avx2, length, number, latest: Vec::new(), points: Vec::new(), products: Vec::new() }
+        let (latest, points, products) = (Vec::new(), Vec::new(), Vec::new());
+        Self { avx2, length: 0, number: 0, latest, aligned: 0, points, products }
     }
 
-    pub(super) fn push(&mut self, list: impl IntoIterator<Item = Point>) {
+    pub(super) fn push(&mut self, append: impl FnOnce(&mut Vec<Point>)) {
         let before = self.latest.len();
-        self.latest.extend(list);
+        append(&mut self.latest);
         if self.number == 0 {
             self.length = self.latest.len();
         }
@@ -73,11 +75,10 @@ impl Lists {
                 || self.add_pairs(distance),
             )
         });
-        let firsts = self.points.iter().step_by(self.length);
+        let firsts = self.points[..self.aligned].iter().step_by(self.length);
         let sums = firsts.flat_map(|Points { x, y }| iter::zip(x.words(), y.words())).take(self.number);
         let sums = sums.map(|(x, y)| have_sums.then_some(Point { x, y })).collect();
-        self.points.clear();
-        self.number = 0;
+        (self.number, self.aligned) = (0, 0);
         sums
     }
 
@@ -93,11 +94,11 @@ impl Lists {
 
     #[inline(always)]
     fn align(&mut self) {
-        let Self { avx2, length, latest, points, .. } = self;
+        let Self { avx2, length, latest, aligned, points, .. } = self;
         let lists: [&[Point]; SIDE_BY_SIDE] = array::from_fn(|list| &latest[list * *length..][..*length]);
-        let before = points.len();
-        points.resize(before + *length, Points::default());
-        for (at, points) in points[before..].iter_mut().enumerate() {
+        let before = *aligned;
+        *aligned += *length;
+        for (at, points) in with_room(points, *aligned)[before..].iter_mut().enumerate() {
             let [a, b, c, d] = lists.map(|list| &list[at]);
             Elements::of_words(*avx2, [&a.x, &b.x, &c.x, &d.x]).store(&mut points.x);
             Elements::of_words(*avx2, [&a.y, &b.y, &c.y, &d.y]).store(&mut points.y);
@@ -109,9 +110,9 @@ impl Lists {
     /// `distance` count. Returns `false` if two points have no sum.
     #[inline(always)]
     fn add_pairs(&mut self, distance: usize) -> bool {
-        let Self { avx2, length, points, products, .. } = self;
-        let (avx2, length) = (*avx2, *length);
-        products.resize(points.len() / length * pairs(length, distance).len(), Rows::default());
+        let Self { avx2, length, aligned, points, products, .. } = self;
+        let (avx2, length, points) = (*avx2, *length, &mut points[..*aligned]);
+        let products = with_room(products, points.len() / length * pairs(length, distance).len());
         // First compute the product of all differences in each chain. Then invert the products, and remove one
         // difference after another from the end.
         let mut product = [Elements::one(avx2); CHAINS];
@@ -137,6 +138,15 @@ impl Lists {
         }
         true
     }
+}
+
+/// The first `length` items of the memory, which grows if it is shorter.
+#[inline(always)]
+fn with_room<T: Clone + Default>(memory: &mut Vec<T>, length: usize) -> &mut [T] {
+    if memory.len() < length {
+        memory.resize(length, T::default());
+    }
+    &mut memory[..length]
 }
 
 /// Returns the inverse of each chain's product, with one inversion. Returns `None` if any product is zero.

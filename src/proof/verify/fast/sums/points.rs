@@ -7,8 +7,9 @@ use k256::{AffinePoint, FieldBytes};
 
 use crate::verify::fast::field::{Words, bytes_of, negative, words_from};
 
-/// A point of the curve. It is not the identity.
+/// A point of the curve. It is not the identity. Each point of a table is one line of the processor's cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(in crate::verify::fast) struct Point {
     pub(super) x: Words,
     pub(super) y: Words,

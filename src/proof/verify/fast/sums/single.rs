@@ -42,6 +42,8 @@ impl Affine {
 #[derive(Default)]
 pub(crate) struct Lists {
     length: usize,
+    /// The list that is being added.
+    latest: Vec<Point>,
     points: Vec<Affine>,
     /// For each pair of points that `add_pairs` adds, the product of the differences (see [`Affine::apart`]) of the
     /// earlier pairs.
@@ -49,9 +51,10 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    pub(super) fn push(&mut self, list: impl IntoIterator<Item = Point>) {
+    pub(super) fn push(&mut self, append: impl FnOnce(&mut Vec<Point>)) {
         let before = self.points.len();
-        self.points.extend(list.into_iter().map(Affine::from));
+        append(&mut self.latest);
+        self.points.extend(self.latest.drain(..).map(Affine::from));
         if before == 0 {
             self.length = self.points.len();
         }
