@@ -36,7 +36,7 @@ mod room;
 mod tests;
 
 use database::Database;
-use mirror::Mirror;
+use mirror::MirrorText;
 use reserve::Reserve;
 
 /// The open state directory. Clones share it.
@@ -44,7 +44,7 @@ use reserve::Reserve;
 pub struct Sled {
     database: Arc<Database>,
     /// The last written mirror. Locked while a commit is written.
-    mirror: Arc<Mutex<Mirror>>,
+    mirror: Arc<Mutex<MirrorText>>,
     /// The losses in the mirror. This is a separate field because reading it must not wait for the disk.
     lost: watch::Sender<Option<LostEntries>>,
     reserve: Arc<Reserve>,
@@ -80,7 +80,7 @@ impl Sled {
         let (database, mirror) = recovery::open(&directory)?;
         Used::change(&directory.path, |used| used.sled = true).inspect_err(|_| database.abandon())?;
         let lost = watch::Sender::new(mirror.lost.clone());
-        let (database, mirror) = (Arc::new(database), Arc::new(Mutex::new(mirror)));
+        let (database, mirror) = (Arc::new(database), Arc::new(Mutex::new(mirror.text())));
         Ok(Self { database, mirror, lost, reserve, directory: Arc::new(directory) })
     }
 
@@ -109,7 +109,7 @@ impl Sled {
         let mut mirror = lock(&self.mirror);
         self.database.apply(group)?;
         for (lease, effects) in group {
-            mirror.channels.insert(lease.channel, effects.summary.clone());
+            mirror.insert(lease.channel, &effects.summary);
         }
         mirror.write(&self.directory.path).inspect_err(|error| {
             if error.shortage().is_none() {
@@ -118,7 +118,7 @@ impl Sled {
         })
     }
 
-    fn change_mirror(&self, change: impl FnOnce(&mut Mirror)) -> Result<(), StateError> {
+    fn change_mirror(&self, change: impl FnOnce(&mut MirrorText)) -> Result<(), StateError> {
         let mut mirror = lock(&self.mirror);
         let mut changed = mirror.clone();
         change(&mut changed);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use simulator::Options;
 use uuid::Uuid;
 
-use super::daemon::{Daemon, LOOK_AGAIN, Place, probe};
+use super::daemon::{Daemon, Place, probe};
 use super::empty_service::EmptyService;
 use super::service::{Hosted, Known};
 use super::table::{Samples, Table, figure, kibibytes, mebibytes};
@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The wait before the measurement. It contains a few polls of each channel.
 const SETTLING: Duration = Duration::from_secs(20);
 
-/// The interval for counting polls.
+/// The interval for counting polls, and between two probes before the daemon is ready. Each probe costs the daemon several
+/// milliseconds, so that more frequent probes would delay the start.
 const BUCKET: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(channels: usize, time: Duration) {
@@ -103,7 +104,7 @@ fn until_ready(place: &Place, daemon: &mut Daemon<'_>) {
         }
         daemon.must_run();
         assert!(began.elapsed() < PATIENCE, "not ready after {PATIENCE:?}");
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(BUCKET);
     }
 }
 

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::store::directory::{MIRROR, MIRROR_NEXT, read, replace};
 use crate::{LostEntries, StateError, Summary};
@@ -22,15 +23,30 @@ use proof::event::{ChannelId, Offset};
 
 const FORMAT: u32 = 2;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The indentation of a channel's summary in the file.
+const INDENT: &str = "    ";
+
+/// A mirror as it was read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Mirror {
     pub(super) format: u32,
     pub(super) channels: BTreeMap<ChannelId, Summary>,
     /// The losses from damage that no operator has acknowledged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(super) lost: Option<LostEntries>,
     /// Whether a copy to this state was started and not completed. The state then contains only a part of the source.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
+    pub(super) incomplete: bool,
+}
+
+/// A mirror as it is written. Each summary is already text, because a commit changes few of them.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct MirrorText {
+    format: u32,
+    channels: BTreeMap<ChannelId, Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lost: Option<LostEntries>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) incomplete: bool,
 }
 
@@ -70,7 +86,29 @@ impl Mirror {
         self.channels.get(&channel).cloned().unwrap_or_default()
     }
 
+    /// The text of this mirror.
+    pub(super) fn text(&self) -> MirrorText {
+        let Self { format, channels, lost, incomplete } = self;
+        let (format, incomplete, lost) = (*format, *incomplete, lost.clone());
+        let mut text = MirrorText { format, channels: BTreeMap::new(), lost, incomplete };
+        channels.iter().for_each(|(channel, summary)| text.insert(*channel, summary));
+        text
+    }
+
     /// Replaces the mirror in a directory. Returns when the new mirror is on disk.
+    pub(super) fn write(&self, directory: &Path) -> Result<(), StateError> {
+        self.text().write(directory)
+    }
+}
+
+impl MirrorText {
+    pub(super) fn insert(&mut self, channel: ChannelId, summary: &Summary) {
+        let text = serde_json::to_string_pretty(summary).expect("a summary has text keys and no value that can fail");
+        let text = text.replace('\n', &format!("\n{INDENT}"));
+        self.channels.insert(channel, RawValue::from_string(text).expect("the text is JSON"));
+    }
+
+    /// Like [`Mirror::write`].
     pub(super) fn write(&self, directory: &Path) -> Result<(), StateError> {
         replace(directory, MIRROR, MIRROR_NEXT, self)
     }
