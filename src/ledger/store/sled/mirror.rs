@@ -113,3 +113,33 @@ impl MirrorText {
         replace(directory, MIRROR, MIRROR_NEXT, self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cursor;
+
+    #[test]
+    fn the_file_is_indented_like_other_json() {
+        let cursors = [("file".into(), Cursor { through: Offset::new(7) })].into();
+        let summary = Summary { cursors, version: 3, ..Summary::default() };
+        let mirror = Mirror { channels: [(ChannelId::default(), summary)].into(), ..Mirror::default() };
+        let text = serde_json::to_string_pretty(&mirror.text()).unwrap();
+        let expected = r#"{
+  "format": 2,
+  "channels": {
+    "00000000-0000-0000-0000-000000000000": {
+      "cursors": {
+        "file": 7
+      },
+      "version": 3,
+      "late_events": 0,
+      "quarantined": 0,
+      "dead_letters": 0
+    }
+  }
+}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<Mirror>(&text).unwrap(), mirror);
+    }
+}

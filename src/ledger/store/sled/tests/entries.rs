@@ -101,7 +101,7 @@ async fn a_confirmed_position_that_is_older_than_the_mirror_or_missing_is_restor
 async fn a_mirror_without_confirmed_positions_is_not_behind_and_restores_the_cursors() {
     let fixture = Fixture::new();
     fixture.commit([advance("a", 5), confirm("a", 5)]).await;
-    let mut mirror = Mirror::read(&fixture.state()).unwrap().unwrap();
+    let mut mirror = mirror::Mirror::read(&fixture.state()).unwrap().unwrap();
     mirror.channels.get_mut(&CHANNEL).unwrap().confirmed.clear();
     for is_damaged in [false, true] {
         mirror.write(&fixture.state()).unwrap();
