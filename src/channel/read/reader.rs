@@ -18,8 +18,9 @@
 //!   is closed. The overlapping events also show whether the service's history is still the same (see `compare`).
 //!
 //! The reader relies on one property that the service does not explicitly promise: if `offset` excludes the event at this
-//! offset, then a channel with more than one page has no event at the offset 0. The reader does not find events that become
-//! visible below events that were already read. [`gap_search`](super::gap_search) does.
+//! offset, then a channel with more than one page has no event at the offset 0. A page that is smaller for lack of memory counts as
+//! a page. If the first page is smaller after a timeout, the reader does not rely on this property and walks. The reader does not
+//! find events that become visible below events that were already read. [`gap_search`](super::gap_search) does.
 
 use std::sync::Arc;
 
@@ -137,6 +138,7 @@ impl Reader {
     /// Returns the part of a page above `last`, and whether the page is closed: no other event can exist between `last` and
     /// this part.
     async fn page(&mut self, from: Offset, last: Option<Offset>) -> Result<(Range, bool), ReadError> {
+        let mut may_hide_first = last.is_none() && self.next_limit < self.limit;
         if last.is_none()
             && let Some(all) = self.all().await?
         {
@@ -149,7 +151,8 @@ impl Reader {
         let (overlap, events) = (events, new);
         self.skips_overlap = events.is_empty() && !overlap.is_empty() && has_more;
         let more = !events.is_empty() && (shown >= usize::from(limit) || has_more);
-        let closed = !overlap.is_empty() || self.is_closed(&events, from, last).await?;
+        may_hide_first &= events.first().is_some_and(|first| first.offset > Offset::ZERO);
+        let closed = !overlap.is_empty() || !may_hide_first && self.is_closed(&events, from, last).await?;
         Ok((Range { events, overlap, more, is_walked: false, is_latest: false }, closed))
     }
 

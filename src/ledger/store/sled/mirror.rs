@@ -91,7 +91,9 @@ impl Mirror {
         let Self { format, channels, lost, incomplete } = self;
         let (format, incomplete, lost) = (*format, *incomplete, lost.clone());
         let mut text = MirrorText { format, channels: BTreeMap::new(), lost, incomplete };
-        channels.iter().for_each(|(channel, summary)| text.insert(*channel, summary));
+        for (channel, summary) in channels {
+            text.insert(*channel, summary);
+        }
         text
     }
 
