@@ -269,6 +269,16 @@ fn a_cursor_that_was_set_does_not_count_as_read() {
 }
 
 #[test]
+fn an_event_that_appears_before_the_events_around_it_are_recorded_hides_none_of_them() {
+    let mut kept = StoredLedger::new();
+    kept.commit([Change::Appeared(KnownEvent { key: nameless(5), previous: None, digest: None })]).unwrap();
+    kept.commit([read(2), read(6), Change::Delivered(vec![proof(2)]), advance("a", 6)]).unwrap();
+    let known: Vec<_> = kept.ledger.history().events().map(|event| event.key.offset.get()).collect();
+    assert_eq!(known, [2, 5, 6]);
+    assert!(kept.store.keys().any(|key| matches!(key, Key::Proofs(_))), "the proof is remembered");
+}
+
+#[test]
 fn delivered_proofs_are_remembered_once_and_the_oldest_evicted() {
     let mut kept = StoredLedger::new();
     for value in 1..=9 {
