@@ -121,8 +121,8 @@ impl Ledger {
         let mut changes = Vec::with_capacity(commit.0.len() + 2);
         // Not only the highest cursor: an operator, or a new sink, may have set it above all events that were read. Not only the
         // history: an event that appeared late can be remembered before the events around it.
-        let cursor = self.cursors.values().filter_map(|cursor| cursor.through).max();
-        let read_before = self.history.last().min(cursor);
+        let highest_cursor = self.cursors.values().max().and_then(|cursor| cursor.through);
+        let read_before = self.history.last().min(highest_cursor);
         for change in commit.0 {
             self.change(change, read_before, &mut changes);
         }

@@ -33,7 +33,8 @@ const HEAD: usize = 800;
 const SIGNER: usize = 45;
 
 /// The most memory, in bytes, that is allocated in advance for later lines. The allocator reuses a block of this size. It
-/// returns larger blocks to the system when they are freed, and the system must then clear each page of the next block.
+/// returns blocks of 256 KiB to the system when they are freed (see `ALLOCATOR` in src/main.rs), and the system must then clear each
+/// page of the next block.
 const AHEAD: usize = 128 << 10;
 
 /// A channel: its name in the configuration, and its id in the service.

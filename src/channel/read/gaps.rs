@@ -135,7 +135,7 @@ impl Gaps {
         let events = || history.events().filter(|event| Some(event.key.offset) <= through);
         let gap = |event: &KnownEvent| {
             let below = event.key.offset;
-            // The known events in such a gap were found there. The history may have forgotten earlier ones.
+            // The known events in such a gap were found there. The history may have forgotten earlier events.
             let found = || events().map(|event| event.key.offset).filter(|offset| *offset < below).max();
             let above = if Gap::is_last(below) { event.previous.max(found()) } else { event.previous };
             Gap::between(above, below, Gap::ends(below, settle)?, None)

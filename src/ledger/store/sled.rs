@@ -80,7 +80,7 @@ impl Sled {
         let (database, mirror) = recovery::open(&directory)?;
         Used::change(&directory.path, |used| used.sled = true).inspect_err(|_| database.abandon())?;
         let lost = watch::Sender::new(mirror.lost.clone());
-        let (database, mirror) = (Arc::new(database), Arc::new(Mutex::new(mirror.text())));
+        let (database, mirror) = (Arc::new(database), Arc::new(Mutex::new(mirror)));
         Ok(Self { database, mirror, lost, reserve, directory: Arc::new(directory) })
     }
 

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SETTLING: Duration = Duration::from_secs(20);
 
 /// The interval for counting polls, and between two probes before the daemon is ready. Each probe costs the daemon several
-/// milliseconds, so that more frequent probes would delay the start.
+/// milliseconds, so more frequent probes would delay the start.
 const BUCKET: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(channels: usize, time: Duration) {

@@ -26,29 +26,21 @@ const FORMAT: u32 = 2;
 /// The indentation of a channel's summary in the file.
 const INDENT: &str = "    ";
 
-/// A mirror as it was read.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub(super) struct Mirror {
+/// A mirror with the summary of each channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mirror<S = Summary> {
     pub(super) format: u32,
-    pub(super) channels: BTreeMap<ChannelId, Summary>,
+    pub(super) channels: BTreeMap<ChannelId, S>,
     /// The losses from damage that no operator has acknowledged.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<LostEntries>,
     /// Whether a copy to this state was started and not completed. The state then contains only a part of the source.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) incomplete: bool,
 }
 
 /// A mirror as it is written. Each summary is already text, because a commit changes few of them.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct MirrorText {
-    format: u32,
-    channels: BTreeMap<ChannelId, Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) lost: Option<LostEntries>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) incomplete: bool,
-}
+pub(super) type MirrorText = Mirror<Box<RawValue>>;
 
 impl Default for Mirror {
     fn default() -> Self {
@@ -86,34 +78,29 @@ impl Mirror {
         self.channels.get(&channel).cloned().unwrap_or_default()
     }
 
-    /// The text of this mirror.
-    pub(super) fn text(&self) -> MirrorText {
+    pub(super) fn into_text(self) -> MirrorText {
         let Self { format, channels, lost, incomplete } = self;
-        let (format, incomplete, lost) = (*format, *incomplete, lost.clone());
-        let mut text = MirrorText { format, channels: BTreeMap::new(), lost, incomplete };
-        for (channel, summary) in channels {
-            text.insert(*channel, summary);
-        }
-        text
-    }
-
-    /// Replaces the mirror in a directory. Returns when the new mirror is on disk.
-    pub(super) fn write(&self, directory: &Path) -> Result<(), StateError> {
-        self.text().write(directory)
+        let channels = channels.iter().map(|(channel, summary)| (*channel, text_of(summary))).collect();
+        Mirror { format, channels, lost, incomplete }
     }
 }
 
 impl MirrorText {
     pub(super) fn insert(&mut self, channel: ChannelId, summary: &Summary) {
-        let text = serde_json::to_string_pretty(summary).expect("a summary has text keys and no value that can fail");
-        let text = text.replace('\n', &format!("\n{INDENT}"));
-        self.channels.insert(channel, RawValue::from_string(text).expect("the text is JSON"));
+        self.channels.insert(channel, text_of(summary));
     }
 
-    /// Like [`Mirror::write`].
+    /// Replaces the mirror in a directory. Returns when the new mirror is on disk.
     pub(super) fn write(&self, directory: &Path) -> Result<(), StateError> {
         replace(directory, MIRROR, MIRROR_NEXT, self)
     }
+}
+
+/// A summary as it is written: indented, except for its first line.
+fn text_of(summary: &Summary) -> Box<RawValue> {
+    let text = serde_json::to_string_pretty(summary).expect("a summary has text keys and no value that can fail");
+    let text = text.replace('\n', &format!("\n{INDENT}"));
+    RawValue::from_string(text).expect("the text is JSON")
 }
 
 #[cfg(test)]
@@ -126,7 +113,7 @@ mod tests {
         let cursors = [("file".into(), Cursor { through: Offset::new(7) })].into();
         let summary = Summary { cursors, version: 3, ..Summary::default() };
         let mirror = Mirror { channels: [(ChannelId::default(), summary)].into(), ..Mirror::default() };
-        let text = serde_json::to_string_pretty(&mirror.text()).unwrap();
+        let text = serde_json::to_string_pretty(&mirror.clone().into_text()).unwrap();
         let expected = r#"{
   "format": 2,
   "channels": {

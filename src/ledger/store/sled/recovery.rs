@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 
 use super::database::Database;
-use super::mirror::Mirror;
+use super::mirror::{Mirror, MirrorText};
 use crate::rules::{decode, encode};
 use crate::store::Lease;
 use crate::store::directory::{DATABASE, Directory, Used};
@@ -52,18 +52,18 @@ pub(super) fn discard_incomplete(directory: &Directory) -> Result<(), StateError
     let Ok(Some(Mirror { incomplete: true, .. })) = Mirror::read(&directory.path) else { return Ok(()) };
     remove(&directory.path.join(COPY))?;
     remove(&directory.database())?;
-    Mirror { incomplete: true, ..Mirror::default() }.write(&directory.path)
+    Mirror { incomplete: true, ..Mirror::default() }.into_text().write(&directory.path)
 }
 
 /// Opens the database of a locked directory. Also returns the mirror that is valid from now on.
-pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateError> {
+pub(super) fn open(directory: &Directory) -> Result<(Database, MirrorText), StateError> {
     let (path, copy) = (directory.database(), directory.path.join(COPY));
     let is_new = !path.exists();
     let mirrored = match Mirror::read(&directory.path) {
         Ok(None) if is_new => {
             // The empty mirror records that the database has no cursors yet. If the daemon crashes while it creates the
             // database, the next start therefore does not consider the leftovers a damaged database.
-            Mirror::default().write(&directory.path)?;
+            Mirror::default().into_text().write(&directory.path)?;
             Some(Mirror::default())
         }
         Err(error @ StateError::Damaged(_)) if !is_new => {
@@ -88,7 +88,7 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
                 found.channels.insert(channel, mirrored.channels.get(&channel).cloned().unwrap_or_default());
             }
             if !mirrored.channels.iter().any(|(channel, known)| is_behind(&found.of(*channel), known)) {
-                let mirror = Mirror { lost: mirrored.lost, incomplete: mirrored.incomplete, ..found };
+                let mirror = Mirror { lost: mirrored.lost, incomplete: mirrored.incomplete, ..found }.into_text();
                 // The mirror exists from the first start on.
                 mirror.write(&directory.path).and_then(|()| remove(&copy)).inspect_err(|_| database.abandon())?;
                 return Ok((database, mirror));
@@ -182,7 +182,7 @@ fn restore(
     mut found: Mirror,
     mirrored: Mirror,
     message: &str,
-) -> Result<(Database, Mirror), StateError> {
+) -> Result<(Database, MirrorText), StateError> {
     let (mut lost, mut group) = (mirrored.lost.unwrap_or_default(), Vec::new());
     for (channel, known) in mirrored.channels {
         let has = found.of(channel);
@@ -200,6 +200,7 @@ fn restore(
     (lost.at, lost.kept) = (now.to_string(), kept.as_ref().map(|kept| kept.display().to_string()));
     found.lost = Some(lost.clone());
     found.incomplete = mirrored.incomplete;
+    let found = found.into_text();
     let recorded = found.write(&directory.path).and_then(|()| kept.map_or(Ok(()), |kept| rename(&copy, &kept)));
     recorded.inspect_err(|_| database.abandon())?;
     database.apply(&group)?;

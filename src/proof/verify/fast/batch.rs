@@ -31,7 +31,8 @@ use crate::verify::signature::RecoverableSignature;
 #[cfg(test)]
 mod tests;
 
-/// How many signatures are prepared together. About as many are tested together, so each thread keeps no additional memory.
+/// The number of signatures that are prepared together. The daemon tests up to 100 together, so each thread keeps no additional
+/// memory.
 const TOGETHER: usize = 96;
 
 thread_local! {

@@ -110,7 +110,7 @@ impl PositionStatements {
         Ok(())
     }
 
-    /// Numbers all rows of a channel that have no position. There are such rows only if an older version writes to the
+    /// Numbers all rows of a channel that have no position. Such rows exist only if an older version writes to the
     /// database while this one has it open.
     pub(in crate::sqlite) fn number_all(&self, connection: &Connection, channel: &str) -> rusqlite::Result<()> {
         while self.number(connection, channel)? > 0 {}

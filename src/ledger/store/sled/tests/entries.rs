@@ -104,7 +104,7 @@ async fn a_mirror_without_confirmed_positions_is_not_behind_and_restores_the_cur
     let mut mirror = mirror::Mirror::read(&fixture.state()).unwrap().unwrap();
     mirror.channels.get_mut(&CHANNEL).unwrap().confirmed.clear();
     for is_damaged in [false, true] {
-        mirror.write(&fixture.state()).unwrap();
+        mirror.clone().into_text().write(&fixture.state()).unwrap();
         if is_damaged {
             fs::remove_dir_all(fixture.path("sled")).unwrap();
         }

@@ -33,8 +33,6 @@ pub(crate) struct Lists {
     number: usize,
     /// The latest lists, at most four.
     latest: Vec<Point>,
-    /// The number of points in groups of four lists that are side by side.
-    aligned: usize,
     /// The points of all groups, one group after another, and unused memory.
     points: Vec<Points>,
     /// For each pair of points that `add_pairs` adds, the product of the differences (see [`apart`]) of the earlier
@@ -44,8 +42,14 @@ pub(crate) struct Lists {
 
 impl Lists {
     pub(super) fn new(avx2: Avx2) -> Self {
-        let (latest, points, products) = (Vec::new(), Vec::new(), Vec::new());
-        Self { avx2, length: 0, number: 0, latest, aligned: 0, points, products }
+        let (length, number) = (0, 0);
+        Self { avx2, length, number, latest: Vec::new(), points: Vec::new(), products: Vec::new() }
+    }
+
+    /// The number of points in all groups of four lists, including the group that `latest` completes.
+    #[inline(always)]
+    fn used(&self) -> usize {
+        self.number.div_ceil(SIDE_BY_SIDE) * self.length
     }
 
     pub(super) fn push(&mut self, append: impl FnOnce(&mut Vec<Point>)) {
@@ -75,10 +79,10 @@ impl Lists {
                 || self.add_pairs(distance),
             )
         });
-        let firsts = self.points[..self.aligned].iter().step_by(self.length);
+        let firsts = self.points[..self.used()].iter().step_by(self.length);
         let sums = firsts.flat_map(|Points { x, y }| iter::zip(x.words(), y.words())).take(self.number);
         let sums = sums.map(|(x, y)| have_sums.then_some(Point { x, y })).collect();
-        (self.number, self.aligned) = (0, 0);
+        self.number = 0;
         sums
     }
 
@@ -94,11 +98,10 @@ impl Lists {
 
     #[inline(always)]
     fn align(&mut self) {
-        let Self { avx2, length, latest, aligned, points, .. } = self;
+        let used = self.used();
+        let Self { avx2, length, latest, points, .. } = self;
         let lists: [&[Point]; SIDE_BY_SIDE] = array::from_fn(|list| &latest[list * *length..][..*length]);
-        let before = *aligned;
-        *aligned += *length;
-        for (at, points) in with_room(points, *aligned)[before..].iter_mut().enumerate() {
+        for (at, points) in with_room(points, used)[used - *length..].iter_mut().enumerate() {
             let [a, b, c, d] = lists.map(|list| &list[at]);
             Elements::of_words(*avx2, [&a.x, &b.x, &c.x, &d.x]).store(&mut points.x);
             Elements::of_words(*avx2, [&a.y, &b.y, &c.y, &d.y]).store(&mut points.y);
@@ -110,8 +113,9 @@ impl Lists {
     /// `distance` count. Returns `false` if two points have no sum.
     #[inline(always)]
     fn add_pairs(&mut self, distance: usize) -> bool {
-        let Self { avx2, length, aligned, points, products, .. } = self;
-        let (avx2, length, points) = (*avx2, *length, &mut points[..*aligned]);
+        let used = self.used();
+        let Self { avx2, length, points, products, .. } = self;
+        let (avx2, length, points) = (*avx2, *length, &mut points[..used]);
         let products = with_room(products, points.len() / length * pairs(length, distance).len());
         // First compute the product of all differences in each chain. Then invert the products, and remove one
         // difference after another from the end.
