@@ -2,6 +2,7 @@
 //! [`verify`](super).
 
 mod batch;
+mod digits;
 mod field;
 mod multiples;
 mod order;

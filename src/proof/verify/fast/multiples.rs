@@ -17,15 +17,14 @@ use k256::elliptic_curve::BatchNormalize;
 use k256::elliptic_curve::ff::PrimeField;
 use k256::{AffinePoint, ProjectivePoint, Scalar};
 
-use super::field::{Words, words_from};
+use super::digits::digits;
+use super::field::words_from;
 use super::sums::Point;
 
 #[cfg(test)]
 mod tests;
 
 const BITS: usize = 256;
-
-const BYTES: usize = BITS / 8;
 
 /// The number of positions with the narrowest window.
 const MOST_PLACES: usize = Window(*Window::KEYS.start()).places();
@@ -91,7 +90,7 @@ impl Multiples {
         let is_negative: bool = scalar.is_even().into();
         let odd = if is_negative { -scalar } else { *scalar };
         let mut digits_and_signs = [(0, false); MOST_PLACES];
-        let digits = digits(words_from(&odd.to_bytes()), self.window);
+        let digits = digits(words_from(&odd.to_bytes()), self.window.0, self.window.places());
         digits_and_signs.iter_mut().zip(digits).for_each(|(place, digit)| *place = digit);
         // Only copy in this pass. Most entries of the tables are not in the processor's cache, and the processor can fetch many
         // at the same time.
@@ -119,28 +118,4 @@ fn odd_multiples(point: &AffinePoint, number: usize) -> (Vec<AffinePoint>, Affin
     let mut multiples = ProjectivePoint::batch_normalize_vartime(multiples.as_slice());
     let next = multiples.pop().expect("the list is not empty");
     (multiples, next)
-}
-
-/// Splits an odd scalar into digits, lowest first. Each digit is returned as half of its absolute value, rounded down, and
-/// whether it is negative.
-///
-/// Written with bits of one and minus one, a scalar of k bits is 2·U − (2^k − 1), where U has the bits that are one. U is
-/// therefore half the scalar, rounded down, with bit k − 1 set. A digit of w bits is 2·u − (2^w − 1), where u is the
-/// digit's w bits of U.
-fn digits(odd: Words, Window(width): Window) -> impl Iterator<Item = (usize, bool)> {
-    let places = Window(width).places();
-    // Half of the scalar, lowest byte first, padded with zeros.
-    let mut bytes = [0; BYTES + size_of::<u32>()];
-    for (at, bytes) in bytes[..BYTES].chunks_exact_mut(size_of::<u64>()).enumerate() {
-        let above = odd.get(at + 1).copied().unwrap_or_default();
-        bytes.copy_from_slice(&(odd[at] >> 1 | above << 63).to_le_bytes());
-    }
-    let largest = Window(width).digits() - 1;
-    (0..places).map(move |place| {
-        let (byte, bit) = (place * width / 8, place * width % 8);
-        let here = bytes[byte..].first_chunk().expect("the bytes are padded");
-        let bits = (u32::from_le_bytes(*here) >> bit) as usize & (2 * largest + 1);
-        let is_last = place + 1 == places;
-        if is_last || bits > largest { (bits & largest, false) } else { (largest - bits, true) }
-    })
 }

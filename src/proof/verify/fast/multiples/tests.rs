@@ -3,7 +3,6 @@
 use k256::U256;
 use k256::elliptic_curve::group::GroupEncoding;
 use k256::elliptic_curve::ops::Reduce;
-use proptest::prelude::*;
 
 use super::*;
 
@@ -44,21 +43,5 @@ fn every_window_multiplies_as_the_curve_does() {
 fn a_table_has_its_documented_size() {
     for width in *Window::KEYS.start()..=*Window::KEYS.end() {
         assert_eq!(Multiples::of(&AffinePoint::GENERATOR, Window(width)).bytes(), Window(width).bytes());
-    }
-}
-
-proptest! {
-    #[test]
-    fn digits_represent_their_scalar(bytes: [u8; 32], width in 5_usize..=12) {
-        let scalar = scalar(bytes);
-        let odd = if scalar.is_odd().into() { scalar } else { scalar + Scalar::ONE };
-        let digits: Vec<_> = digits(words_from(&odd.to_bytes()), Window(width)).collect();
-        prop_assert!(digits.iter().all(|(half, _)| *half < Window(width).digits()));
-        let sum = digits.into_iter().rev().fold(Scalar::ZERO, |sum, (half, is_below_zero)| {
-            let digit = Scalar::from(2 * half as u64 + 1);
-            let shifted = (0..width).fold(sum, |sum, _| sum + sum);
-            if is_below_zero { shifted - digit } else { shifted + digit }
-        });
-        prop_assert_eq!(sum, odd);
     }
 }
