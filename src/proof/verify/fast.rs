@@ -4,10 +4,14 @@
 mod batch;
 mod digits;
 mod field;
+#[cfg(target_arch = "x86_64")]
+mod keys;
 mod multiples;
 mod order;
 mod prepared;
 mod sums;
 
+#[cfg(test)]
+pub(super) use batch::Way;
 pub(super) use batch::read;
 pub(super) use prepared::Prepared;

@@ -1,5 +1,7 @@
 //! Parses one signature and recovers its key with k256's own operations.
 
+#[cfg(feature = "fast")]
+use k256::Scalar;
 use k256::ecdsa::{RecoveryId, Signature, VerifyingKey};
 
 use super::hash::{Address, Hash, digits_of, exact, keccak256};
@@ -23,6 +25,16 @@ impl RecoverableSignature {
         };
         let signature = Signature::from_slice(&bytes[..LENGTH - 1]).ok()?;
         Some(Self { signature, recovery: RecoveryId::from_byte(recovery)? })
+    }
+
+    #[cfg(feature = "fast")]
+    pub(super) fn r(&self) -> Scalar {
+        *self.signature.split_scalars().0
+    }
+
+    #[cfg(feature = "fast")]
+    pub(super) fn s(&self) -> Scalar {
+        *self.signature.split_scalars().1
     }
 
     /// Returns the key that signed `digest`. Returns `None` if no key can be recovered.

@@ -70,7 +70,7 @@ impl SignerSet {
     /// outside the set are skipped, and so is a second signature of a member.
     pub(super) fn count(&self, proofs: &[Signatures<'_>]) -> Vec<Result<SignatureCount, Reason>> {
         #[cfg(feature = "fast")]
-        if let Some(counted) = fast::read(&self.known, self.required, proofs) {
+        if let Some(counted) = fast::read(&self.known, self.required, proofs, None) {
             return counted;
         }
         proofs.iter().map(|proof| SignatureReader::new(&self.known, self.required, proof).finish()).collect()

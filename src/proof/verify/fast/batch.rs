@@ -1,4 +1,5 @@
-//! Finds the makers of the signatures of many proofs at once, by testing members with known keys.
+//! Finds the makers of the signatures of many proofs at once, among the members with known keys. Usually members are tested.
+//! If many tests per signature are expected, [`keys`](super::keys) recovers the keys instead.
 //!
 //! Recovery looks for the key Q with r·Q = s·R − z·G. R is the point that the signature names, z is the digest, and G
 //! is the group's generator. Exactly one such Q exists, because the group's order is a prime. A known key Q is the
@@ -11,14 +12,16 @@
 //!
 //! # Invariants
 //!
-//! * **Same result as recovery.** If no tested member made a signature, its key is recovered. The choice and order of the
-//!   tested members therefore change nothing.
+//! * **Same result as recovery.** If no member with a known key is found for a signature, k256 recovers its key. The way, and
+//!   the choice and order of the tested members, therefore change nothing.
 
 use std::cell::Cell;
 
 use k256::elliptic_curve::ops::Reduce;
 use k256::{FieldBytes, Scalar};
 
+#[cfg(target_arch = "x86_64")]
+use super::keys::{Signed, keys};
 use super::multiples::{GENERATOR, Multiples, Window};
 use super::order::Snapshot;
 use super::sums::{Lists, Point};
@@ -40,20 +43,35 @@ thread_local! {
     static LISTS: Cell<Lists> = Cell::default();
 }
 
-/// Reads each proof until `required` members are found. Returns `None` if no member has precomputed multiples.
+/// How the makers of signatures are found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// Members are tested, one after another.
+    Test,
+    /// The keys are recovered together.
+    Recover,
+}
+
+/// Reads each proof until `required` members are found, in the given way or in the way that costs less. Returns `None` if no member
+/// has precomputed multiples.
 pub(crate) fn read(
     known: &Members,
     required: usize,
     proofs: &[Signatures<'_>],
+    way: Option<Way>,
 ) -> Option<Vec<Result<SignatureCount, Reason>>> {
     let prepared = &known.prepared;
     let places = prepared.window.filter(|_| prepared.has_multiples()).map(Window::places)?;
     let mut readings: Vec<_> = proofs.iter().map(|proof| BatchReading::new(known, required, proof)).collect();
     let (order, mut lists) = (prepared.order.snapshot(), LISTS.take());
     // If many signers sign in no learnable order, recovery costs less than testing members.
-    if order.expected() * places < lists.additions_of_a_recovery() {
-        prepare(&mut readings, &mut lists);
-        while ask(&mut readings, &order, &mut lists) {}
+    let cheaper = || if order.expected() * places < lists.additions_of_a_recovery() { Way::Test } else { Way::Recover };
+    match way.unwrap_or_else(cheaper) {
+        Way::Test => {
+            prepare(&mut readings, &mut lists);
+            while ask(&mut readings, &order, &mut lists) {}
+        }
+        Way::Recover => recover(&mut readings, &mut lists),
     }
     LISTS.set(lists);
     let counted: Vec<_> = readings.into_iter().map(|asked| asked.reading.finish()).collect();
@@ -64,13 +82,13 @@ pub(crate) fn read(
 /// Prepares the first `required` signatures of each proof. They are read in any case, because fewer cannot be enough.
 fn prepare(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
     let signatures = readings.iter().flat_map(|reading| &reading.signatures);
-    let inverses = inverses(signatures.map(|asked| &asked.signature));
+    let inverses = inverses(signatures.map(|asked| asked.signature.s()));
     let all = readings.iter_mut().flat_map(|reading| {
         let z = as_scalar(&reading.reading.proof.digest);
         reading.signatures.iter_mut().map(move |asked| (z, asked))
     });
     let all = all.zip(inverses).map(|((z, asked), inverse)| {
-        asked.factor = r(&asked.signature) * inverse;
+        asked.factor = asked.signature.r() * inverse;
         (asked, z * inverse)
     });
     for some in all.collect::<Vec<_>>().chunks_mut(TOGETHER) {
@@ -105,15 +123,43 @@ fn ask(readings: &mut [BatchReading<'_>], order: &Snapshot, lists: &mut Lists) -
     asks
 }
 
-/// Returns 1/s of every signature, for the cost of one inversion and a few products.
-fn inverses<'a>(signatures: impl Iterator<Item = &'a RecoverableSignature>) -> Vec<Scalar> {
-    let scalars: Vec<_> = signatures.map(s).collect();
+/// Recovers the first `required` signatures of each proof together, and finds the members with their keys.
+#[cfg(target_arch = "x86_64")]
+fn recover(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
+    let Some(products) = lists.products() else { return };
+    let signatures = readings.iter().flat_map(|reading| {
+        let z = as_scalar(&reading.reading.proof.digest);
+        reading.signatures.iter().map(move |asked| (z, &asked.signature))
+    });
+    let inverses = inverses(signatures.clone().map(|(_, signature)| signature.r()));
+    let signed: Vec<_> =
+        signatures.zip(inverses).map(|((z, signed), inverse)| Signed::new(signed, &z, &inverse)).collect();
+    let mut keys = signed.chunks(TOGETHER).flat_map(|some| keys(some, products, lists));
+    for reading in readings {
+        for key in keys.by_ref().take(reading.signatures.len()) {
+            let member = key.and_then(|key| reading.reading.known.prepared.member(&key));
+            match member.filter(|member| !reading.reading.found.contains(member)) {
+                _ if reading.reading.is_over() => {}
+                Some(member) => reading.reading.found(member),
+                None => reading.reading.recover(),
+            }
+        }
+    }
+}
+
+/// On other processors, every signature is left to k256.
+#[cfg(not(target_arch = "x86_64"))]
+fn recover(_: &mut [BatchReading<'_>], _: &mut Lists) {}
+
+/// Returns the inverses of scalars, which must not be zero, for the cost of one inversion and a few products.
+fn inverses(scalars: impl Iterator<Item = Scalar>) -> Vec<Scalar> {
+    let scalars: Vec<_> = scalars.collect();
     // First compute the product of all scalars before each one. Then invert the total product, and remove one scalar after
     // another from the end.
     let products = |product: &mut Scalar, scalar: &Scalar| Some(std::mem::replace(product, *product * scalar));
     let mut inverses: Vec<_> = scalars.iter().scan(Scalar::ONE, products).collect();
     let all: Scalar = scalars.iter().product();
-    let mut inverse = all.invert_vartime().expect("s is never zero, and the order of the group is a prime");
+    let mut inverse = all.invert_vartime().expect("no scalar is zero, and the order of the group is a prime");
     for (before, scalar) in inverses.iter_mut().zip(&scalars).rev() {
         *before *= inverse;
         inverse *= scalar;
@@ -127,14 +173,6 @@ fn inverses<'a>(signatures: impl Iterator<Item = &'a RecoverableSignature>) -> V
 fn names(signature: &RecoverableSignature, point: &Point) -> bool {
     let (x, _) = signature.signature.split_bytes();
     point.x() == x && point.y_is_odd() == signature.recovery.is_y_odd()
-}
-
-fn r(signature: &RecoverableSignature) -> Scalar {
-    *signature.signature.split_scalars().0
-}
-
-fn s(signature: &RecoverableSignature) -> Scalar {
-    *signature.signature.split_scalars().1
 }
 
 fn as_scalar(digest: &Hash) -> Scalar {

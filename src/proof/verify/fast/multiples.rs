@@ -84,6 +84,12 @@ impl Multiples {
         Self { window, points }
     }
 
+    /// The point itself.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn point(&self) -> &Point {
+        &self.points[0]
+    }
+
     /// Appends the points whose sum is the point times `scalar`, one point per position. `scalar` must not be zero.
     pub(super) fn append_terms(&self, scalar: &Scalar, terms: &mut Vec<Point>) {
         debug_assert_ne!(*scalar, Scalar::ZERO, "the identity is no sum");

@@ -15,6 +15,8 @@ use k256::ecdsa::VerifyingKey;
 
 use super::multiples::{GENERATOR, Multiples, Window};
 use super::order::Order;
+#[cfg(target_arch = "x86_64")]
+use super::sums::Point;
 
 #[cfg(test)]
 mod tests;
@@ -67,6 +69,12 @@ impl Prepared {
     /// The multiples of a member's key, if they have been computed.
     pub(super) fn multiples(&self, member: usize) -> Option<&Multiples> {
         self.members[member].multiples.get()
+    }
+
+    /// Returns the member with this key, if the multiples of its key have been computed.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn member(&self, key: &Point) -> Option<usize> {
+        (0..self.members.len()).find(|member| self.multiples(*member).is_some_and(|multiples| multiples.point() == key))
     }
 
     pub(crate) fn recovered(&self, member: usize, key: &VerifyingKey) {

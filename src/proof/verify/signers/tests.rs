@@ -185,7 +185,12 @@ proptest! {
             let set = SignerSet { known: known.clone(), required };
             let expected: Vec<_> =
                 written.iter().map(|(digest, texts)| by_recovery(set.addresses(), required, digest, texts)).collect();
-            prop_assert_eq!(set.count(&proofs), expected);
+            prop_assert_eq!(set.count(&proofs), &expected[..]);
+            #[cfg(feature = "fast")]
+            for way in [fast::Way::Test, fast::Way::Recover] {
+                let counted = fast::read(known, required, &proofs, Some(way));
+                prop_assert!(counted.is_none_or(|counted| counted == expected), "{way:?}");
+            }
         }
     }
 }

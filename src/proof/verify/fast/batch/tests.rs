@@ -19,13 +19,22 @@ fn asked(digest: &Hash, signature: &RecoverableSignature, key: &AffinePoint) -> 
         return recovers();
     }
     let multiples = Multiples::of(key, Window::fitting(1, 150_000).unwrap());
-    let inverse = inverses(std::iter::once(signature))[0];
+    let inverse = inverses(std::iter::once(signature.s()))[0];
     let mut lists = Lists::default();
     lists.push(|list| {
         GENERATOR.append_terms(&(as_scalar(digest) * inverse), list);
-        multiples.append_terms(&(r(signature) * inverse), list);
+        multiples.append_terms(&(signature.r() * inverse), list);
     });
     lists.take_sums()[0].map_or_else(recovers, |sum| names(signature, &sum))
+}
+
+/// The key that is computed together with the keys of other signatures, if this processor can do that.
+#[cfg(target_arch = "x86_64")]
+fn computed(digest: &Hash, signature: &RecoverableSignature) -> Option<Point> {
+    let inverse = inverses(std::iter::once(signature.r()))[0];
+    let mut lists = Lists::default();
+    let products = lists.products().filter(|_| as_scalar(digest) != Scalar::ZERO)?;
+    keys(&[Signed::new(signature, &as_scalar(digest), &inverse)], products, &mut lists)[0]
 }
 
 /// Scalars near the edges. The tests also use them as digests.
@@ -98,10 +107,30 @@ fn a_coordinate_above_the_order_is_not_reduced() {
     assert!(tried > 5, "{tried}");
 }
 
+/// A key that is computed is the recovered key. It is also computed in most of the edge cases.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_computed_key_is_the_recovered_key() {
+    let (mut tried, mut found) = (0, 0);
+    for z in edges().into_iter().chain([Scalar::ZERO]) {
+        let digest = Hash(z.to_bytes().into());
+        for (r, s) in edges().into_iter().zip(edges().into_iter().rev()).chain(edges().into_iter().zip(edges())) {
+            for v in [0, 1] {
+                let signature = signature(&r.to_bytes(), &s, v).unwrap();
+                let expected = signature.recover(&digest).map(|key| Point::from(key.as_affine()));
+                let computed = computed(&digest, &signature);
+                assert!(computed.is_none() || computed == expected, "z {z:?} r {r:?} s {s:?} v {v}");
+                (tried, found) = (tried + usize::from(expected.is_some()), found + usize::from(computed.is_some()));
+            }
+        }
+    }
+    assert!(tried > 50 && (Lists::default().products().is_none() || found > tried / 2), "{found} of {tried}");
+}
+
 #[test]
 fn batched_inverses_match_single_ones() {
     let signatures: Vec<_> = edges().iter().filter_map(|s| signature(&Scalar::ONE.to_bytes(), s, 0)).collect();
-    let expected: Vec<_> = signatures.iter().map(|signature| s(signature).invert().unwrap()).collect();
-    assert_eq!(inverses(signatures.iter()), expected);
+    let expected: Vec<_> = signatures.iter().map(|signature| signature.s().invert().unwrap()).collect();
+    assert_eq!(inverses(signatures.iter().map(RecoverableSignature::s)), expected);
     assert!(inverses([].into_iter()).is_empty());
 }

@@ -12,8 +12,10 @@ use fearless_simd::{Avx2, prelude::*};
 use super::points::{Point, levels, pairs};
 
 mod elements;
+mod products;
 
 use elements::{Elements, Rows};
+pub(in crate::verify::fast) use products::{BETA, ODD_MULTIPLES, Products};
 
 /// The number of lists that are added side by side.
 const SIDE_BY_SIDE: usize = 4;
@@ -44,6 +46,10 @@ impl Lists {
     pub(super) fn new(avx2: Avx2) -> Self {
         let (length, number) = (0, 0);
         Self { avx2, length, number, latest: Vec::new(), points: Vec::new(), products: Vec::new() }
+    }
+
+    pub(super) fn products(&self) -> Products {
+        Products(self.avx2)
     }
 
     /// The number of points in all groups of four lists, including the group that `latest` completes.
@@ -119,7 +125,7 @@ impl Lists {
         let products = with_room(products, points.len() / length * pairs(length, distance).len());
         // First compute the product of all differences in each chain. Then invert the products, and remove one
         // difference after another from the end.
-        let mut product = [Elements::one(avx2); CHAINS];
+        let mut product = [Elements::small(avx2, 1); CHAINS];
         let mut befores = products.iter_mut().enumerate();
         for list in points.chunks_exact(length) {
             for ((one, other), (at, before)) in pairs(length, distance).zip(&mut befores) {

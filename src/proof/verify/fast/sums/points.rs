@@ -8,11 +8,11 @@ use k256::{AffinePoint, FieldBytes};
 use crate::verify::fast::field::{Words, bytes_of, negative, words_from};
 
 /// A point of the curve. It is not the identity. Each point of a table is one line of the processor's cache.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub(in crate::verify::fast) struct Point {
-    pub(super) x: Words,
-    pub(super) y: Words,
+    pub(in crate::verify::fast) x: Words,
+    pub(in crate::verify::fast) y: Words,
 }
 
 impl From<&AffinePoint> for Point {

@@ -102,10 +102,10 @@ macro_rules! by_limb {
 }
 
 impl Elements {
-    /// The number one in each of the four elements. Reduced.
+    /// A number below 2^29 in each of the four elements. Reduced.
     #[inline(always)]
-    pub(super) fn one(avx2: Avx2) -> Self {
-        by_limb!(avx2, |at| splat(avx2, u64::from(at == 0)))
+    pub(super) fn small(avx2: Avx2, number: u64) -> Self {
+        by_limb!(avx2, |at| splat(avx2, if at == 0 { number } else { 0 }))
     }
 
     /// Converts numbers of 256 bits. Reduced.
@@ -154,6 +154,82 @@ impl Elements {
     #[inline(always)]
     pub(super) fn minus(self, avx2: Avx2) -> Self {
         by_limb!(avx2, |at| splat(avx2, MULTIPLE_OF_P[at]) - self.0[at])
+    }
+
+    /// The sum of two elements or differences. Its limbs are the sums of their limbs.
+    #[inline(always)]
+    pub(super) fn plus(mut self, other: Self) -> Self {
+        for (limb, other) in self.0.iter_mut().zip(other.0) {
+            *limb += other;
+        }
+        self
+    }
+
+    /// A reduced element times 2 or 4, which is 2^`by`. Returns a difference.
+    #[inline(always)]
+    pub(super) fn shifted(mut self, by: u32) -> Self {
+        for limb in &mut self.0 {
+            *limb <<= by;
+        }
+        self
+    }
+
+    /// Reduces a difference.
+    #[inline(always)]
+    pub(super) fn carried(self, avx2: Avx2) -> Self {
+        folded(avx2, self.0, splat(avx2, 0))
+    }
+
+    /// Like [`times`](Self::times), in a function of its own. Code with many products is faster if it fits into the processor's
+    /// cache, and a call costs less than reading the instructions again.
+    #[inline(never)]
+    pub(super) fn product(&self, avx2: Avx2, other: &Self) -> Self {
+        avx2.vectorize(
+            #[inline(always)]
+            || self.times(avx2, other),
+        )
+    }
+
+    /// Like [`square`](Self::square), in a function of its own, see [`product`](Self::product).
+    #[inline(never)]
+    pub(super) fn squared(&self, avx2: Avx2) -> Self {
+        avx2.vectorize(
+            #[inline(always)]
+            || self.square(avx2),
+        )
+    }
+
+    #[inline(always)]
+    pub(super) fn square(&self, avx2: Avx2) -> Self {
+        reduced(avx2, columns_of_square(&self.0))
+    }
+
+    /// A square root of each reduced element that is a square. For any other element, the result has no meaning.
+    ///
+    /// The root is the element to the power (p + 1)/4. In binary, this exponent is 223 ones, a zero, 22 ones, four zeros, two
+    /// ones and two zeros.
+    #[inline(always)]
+    pub(super) fn root(&self, avx2: Avx2) -> Self {
+        // The names count the ones in the exponent.
+        let two = self.squared_and(avx2, 1, self);
+        let three = two.squared_and(avx2, 1, self);
+        let six = three.squared_and(avx2, 3, &three);
+        let eleven = six.squared_and(avx2, 3, &three).squared_and(avx2, 2, &two);
+        let twenty_two = eleven.squared_and(avx2, 11, &eleven);
+        let forty_four = twenty_two.squared_and(avx2, 22, &twenty_two);
+        let eighty_eight = forty_four.squared_and(avx2, 44, &forty_four);
+        let all = eighty_eight.squared_and(avx2, 88, &eighty_eight).squared_and(avx2, 44, &forty_four);
+        let all = all.squared_and(avx2, 3, &three);
+        all.squared_and(avx2, 23, &twenty_two).squared_and(avx2, 6, &two).square(avx2).square(avx2)
+    }
+
+    /// Squares the element `times` times, and multiplies it with another.
+    #[inline(always)]
+    fn squared_and(mut self, avx2: Avx2, times: usize, other: &Self) -> Self {
+        for _ in 0..times {
+            self = self.square(avx2);
+        }
+        self.times(avx2, other)
     }
 
     #[inline(always)]
@@ -269,12 +345,20 @@ fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
             limbs[at] += beyond[at - 1] << shift;
         }
     }
+    folded(avx2, limbs, beyond[LIMBS - 1] << shift)
+}
+
+/// Reduces limbs below 2^63.6. `beyond`, which must be below 2^40, counts multiples of 2^261.
+#[inline(always)]
+fn folded(avx2: Avx2, mut limbs: [Four; LIMBS], beyond: Four) -> Elements {
+    let limb = splat(avx2, LIMB);
+    let (factor, shift) = (splat(avx2, BEYOND_LIMBS.0), BEYOND_LIMBS.1);
     for at in 0..LIMBS - 1 {
         limbs[at + 1] += limbs[at] >> WIDTH;
         limbs[at] &= limb;
     }
     // The sum is again longer than nine limbs. The part above them is below 2^40.
-    let more = (beyond[LIMBS - 1] << shift) + (limbs[LIMBS - 1] >> WIDTH);
+    let more = beyond + (limbs[LIMBS - 1] >> WIDTH);
     limbs[LIMBS - 1] &= limb;
     let (low, high) = (more & limb, more >> WIDTH);
     limbs[0] += product(low, factor);

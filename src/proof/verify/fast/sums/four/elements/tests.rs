@@ -37,7 +37,7 @@ fn lane(rows: &Limbs, at: usize) -> [u64; LIMBS] {
 fn check(one: &Limbs, other: &Limbs, difference: &Limbs) {
     with_avx2(|avx2| {
         let load = |limbs: &Limbs| Elements::load(avx2, &Rows(*limbs));
-        let (unit, a, b, d) = (Elements::one(avx2), load(one), load(other), load(difference));
+        let (unit, a, b, d) = (Elements::small(avx2, 1), load(one), load(other), load(difference));
         let results = [
             a.times(avx2, &b),
             a.times(avx2, &d),
@@ -47,6 +47,11 @@ fn check(one: &Limbs, other: &Limbs, difference: &Limbs) {
             a.less(avx2, b).times(avx2, &unit),
             Elements::minus_both(avx2, a, b).times(avx2, &unit),
             a.minus(avx2).times(avx2, &unit),
+            a.square(avx2),
+            d.carried(avx2),
+            a.plus(b).plus(b).carried(avx2),
+            a.shifted(2).times(avx2, &b),
+            a.square_and(avx2, &d.plus(d)),
         ];
         let results = results.each_ref().map(rows);
         assert!(results.iter().flat_map(|rows| rows.0.as_flattened()).all(|limb| *limb <= 1 << WIDTH), "{results:?}");
@@ -61,6 +66,11 @@ fn check(one: &Limbs, other: &Limbs, difference: &Limbs) {
                 a + b.negate(1),
                 (a + b).negate(2),
                 a.negate(1),
+                a.square(),
+                d,
+                a + b + b,
+                a.mul(&b).mul_single(4),
+                a.square() + d + d,
             ];
             let expected = expected.map(|number| words_from(&number.normalize().to_bytes()));
             assert_eq!(results.map(|rows| rows.words()[at]), expected, "{a:?} {b:?} {d:?}");
