@@ -68,6 +68,9 @@ pub(crate) struct Lane {
     /// The events above the cursor that the sink already has. Events that it received after higher ones are left out: they count as
     /// late deliveries. The lane offers all of them again, and the sink skips them.
     held: BTreeSet<EventKey>,
+    /// The sink's position, or the highest offset of `held`, while it is above the cursor. The position can be above all events
+    /// that the sink has, because it also covers events that were pending. If such an event is delivered now, it counts as late.
+    ahead: Option<Offset>,
     /// The events above the cursor that the sink has accepted, although it refused an earlier event. The lane does not offer them
     /// again.
     beyond: BTreeSet<EventKey>,
@@ -118,6 +121,7 @@ impl Lane {
             is_sure: false,
             reads: false,
             held: BTreeSet::new(),
+            ahead: None,
             beyond,
             trace: None,
             delivery: ChildSpan::default(),

@@ -45,22 +45,21 @@ impl Lane {
         noted.into_iter().chain(proved.map(Change::DeliveredLate)).collect()
     }
 
-    /// Returns the changes that record late deliveries after a crash. The daemon delivered events with higher offsets before the
-    /// crash, and could not commit them. It had not offered some lower events, for example because they were pending. This
-    /// batch contains those lower events, and the sink's position is already above them.
-    pub(super) fn delivered_below_held(
+    /// Returns the changes that record late deliveries after a crash. Before the crash, the sink moved its position above the
+    /// cursor, and the daemon could not commit that. It had not offered some events up to this position, for example because
+    /// they were pending. This batch contains those events, and the sink's position does not tell that it has them.
+    pub(super) fn delivered_below_position(
         &self,
         batch: &Batch,
         through: Offset,
         letter: Option<&DeadLetter>,
     ) -> Vec<Change> {
-        let (Some(highest), Some(confirmed)) = (self.held.last(), self.confirmed) else { return Vec::new() };
-        let (after, given_up) =
-            (confirmed.position.max(Some(highest.offset)), letter.map(|letter| letter.facts.event_key()));
+        let (Some(ahead), Some(confirmed)) = (self.ahead, self.confirmed) else { return Vec::new() };
+        let (after, given_up) = (confirmed.position.max(Some(ahead)), letter.map(|letter| letter.facts.event_key()));
         let is_new = |record: &&Arc<Record>| !self.has_passed(record.offset) && record.offset <= through;
         let records = batch.records.iter().filter(is_new).filter(|record| self.settings.takes(record));
         let delivered = records.map(|record| record.event_key()).filter(|key| Some(*key) != given_up);
-        let late = delivered.filter(|key| key < highest && !self.held.contains(key));
+        let late = delivered.filter(|key| key.offset <= ahead && !self.held.contains(key));
         late.map(|event| Change::NoteLateDelivery {
             sink: self.identity.sink.clone(),
             delivery: LateDelivery { event, after },
@@ -274,6 +273,48 @@ mod tests {
             assert!(!shared.look(|ledger| ledger.owes(&sink, &late)), "{position}");
             let expected = Confirmed { last: expected, ..confirmed };
             assert_eq!(shared.look(|ledger| ledger.confirmed(&sink)), Some(expected), "{position}");
+        }
+    }
+
+    /// The sink's position also covers events that were pending, and a crash prevented the commit. If the sink is restored after
+    /// it has received such an event, its position does not tell that it lacks the event.
+    #[tokio::test]
+    async fn an_event_at_or_below_the_sinks_unrecorded_position_is_a_late_delivery() {
+        /// A sink without events that has this position.
+        #[derive(Debug)]
+        struct Ahead(i64);
+
+        #[async_trait]
+        impl Sink for Ahead {
+            async fn resume(&self, _: &Recorded) -> Result<Resumed, SinkError> {
+                Ok(Resumed { position: Position::At(Offset::new(self.0)), ..Resumed::default() })
+            }
+
+            async fn deliver(&self, _: &Delivery<'_>) -> Result<(), Undelivered> {
+                Ok(())
+            }
+        }
+
+        let record = Arc::new(record::testing::proved("", "{}"));
+        let (key, through) = (record.event_key(), Offset::new(9).unwrap());
+        for (position, late) in [(8, true), (5, true), (4, false)] {
+            let (channel, _) = channel(0, Arc::new(Ahead(position)));
+            let (shared, plan, stop) = begun(&channel).await;
+            let sink = plan.lanes[0].name.clone();
+            let confirmed = Confirmed::default();
+            let changes = [
+                Change::SetCursor { sink: sink.clone(), to: Cursor::default() },
+                Change::Confirm { sink: sink.clone(), confirmed },
+            ];
+            shared.commit(changes.into()).await.unwrap();
+            let (mut lane, _) = Lane::new(shared.clone(), plan.lanes[0].clone(), Cursor::default());
+            assert!(lane.resume_and_report(&stop).await.is_ok());
+            let trace = channel.parts.traces.begin("batch", &channel.identity, channel.parts.machine.time().into());
+            let batch = Batch { records: vec![record.clone()], ..Batch::through(through, trace) };
+            lane.record(&batch, through, None).await.unwrap();
+            let deliveries = shared.look(|ledger| ledger.late_deliveries(&sink).copied().collect::<Vec<_>>());
+            let delivery = LateDelivery { event: key, after: Offset::new(position) };
+            assert_eq!(deliveries, if late { vec![delivery] } else { vec![] }, "{position}");
         }
     }
 

@@ -110,14 +110,14 @@ impl Lane {
         let through = self.through;
         self.held.clear();
         for key in held.into_iter().filter(|key| Some(key.offset) > through) {
-            // An event that the sink received after a higher one is a late delivery. See `delivered_below_held`.
+            // An event that the sink received after a higher one is a late delivery. See `delivered_below_position`.
             if self.held.last().is_none_or(|highest| key > *highest) {
                 self.held.insert(key);
             }
         }
+        self.ahead = highest.max(self.held.last().map(|key| key.offset));
         // If an operator chose the cursor, the operator knows that the sink is ahead.
-        let highest = highest.max(self.held.last().map(|key| key.offset)).filter(|_| recorded.confirmed.is_some());
-        if let Some(highest) = highest {
+        if let Some(highest) = self.ahead.filter(|_| recorded.confirmed.is_some()) {
             let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
             let (position, cursor) = (highest.get(), self.through.map(Offset::get));
             info!(%channel, %sink, position, cursor, "sink is ahead of the state: events that it has are not delivered again");
@@ -173,6 +173,7 @@ impl Lane {
         let before = self.through;
         (self.through, self.confirmed) = (through, Some(confirmed));
         self.held.clear();
+        self.ahead = None;
         let channel = &self.identity.channel.name;
         warn!(%channel, %sink, position = position.map(Offset::get), delivered = before.map(Offset::get), "sink has lost data: more events were delivered than the sink has; it was probably restored from a backup; delivering the events above the sink's position again");
         self.accepted();
@@ -225,7 +226,7 @@ impl Lane {
         let _closing = if self.reads { Some(shared.gaps.closing.lock().await) } else { None };
         let changes = || {
             let mut changes = if self.reads { self.found_in_gaps(batch, through) } else { Vec::new() };
-            changes.extend(self.delivered_below_held(batch, through, letter.as_ref()));
+            changes.extend(self.delivered_below_position(batch, through, letter.as_ref()));
             changes.extend(self.changes(batch, through, letter));
             changes
         };
@@ -236,6 +237,7 @@ impl Lane {
         let before = self.through.replace(through);
         self.shared.channel.handle.board().lane_recorded(&self.settings.name, Some(through));
         self.held.retain(|key| key.offset > through);
+        self.ahead = self.ahead.filter(|ahead| *ahead > through);
         self.beyond.retain(|key| key.offset > through);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
