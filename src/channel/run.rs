@@ -47,7 +47,8 @@ impl Channel {
     /// [`ChannelError`] if the channel ended without being told to stop.
     pub async fn run(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let SharedParts { ledgers, recent, .. } = &self.parts;
-        let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
+        // Futures that end soon are boxed here and below. Otherwise each channel would reserve their size forever.
+        let claiming = Box::pin(ledgers.claim(self.identity.id, recent.proofs_each()));
         let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed };
         self.handle.board().report_claim(claimed.as_ref().err());
         let owned = self.handle.own(&self.identity, claimed?.ok_or(ChannelError::Lost)?, recent);
@@ -100,7 +101,7 @@ impl Channel {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                positions = start::positions(&shared, &plan.lanes) => break positions?,
+                positions = Box::pin(start::positions(&shared, &plan.lanes)) => break positions?,
                 newer = newer(&mut plans) => {
                     shared.follow(&newer);
                     plan = newer;
@@ -166,7 +167,7 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
     let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), LoopPart::Channel);
     let mut next_look = Instant::now();
     loop {
-        let batch = intake.next().await?;
+        let batch = Box::pin(intake.next()).await?;
         if intake.has_seen_newest() {
             next_look = Instant::now() + LOOK_AHEAD;
         } else if next_look <= Instant::now() {

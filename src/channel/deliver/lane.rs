@@ -103,8 +103,13 @@ impl From<ChannelError> for Halt {
 }
 
 impl Lane {
-    /// Creates a lane that begins at this cursor. Also returns the lane's upcoming work, for [`run`](Self::run).
-    pub(crate) fn new(shared: Arc<RunContext>, settings: LaneSettings, Cursor { through }: Cursor) -> (Self, Upcoming) {
+    /// Creates a lane that begins at this cursor. Also returns the lane's upcoming work, for [`run`](Self::run). Both are boxed,
+    /// because a future reserves the size of its arguments twice.
+    pub(crate) fn new(
+        shared: Arc<RunContext>,
+        settings: LaneSettings,
+        Cursor { through }: Cursor,
+    ) -> (Box<Self>, Box<Upcoming>) {
         let (input, waiting) = shared.hub.add(&settings.name, through);
         shared.channel.metrics.lane_begins(&settings.name);
         let upcoming = Upcoming::new(input, settings.clone(), shared.channel.handle.memory.clone(), through);
@@ -126,18 +131,22 @@ impl Lane {
             trace: None,
             delivery: ChildSpan::default(),
         };
-        (lane, upcoming)
+        (Box::new(lane), Box::new(upcoming))
     }
 
-    pub(crate) async fn run(mut self, upcoming: Upcoming, stop: CancellationToken) -> Result<(), ChannelError> {
-        match self.work(upcoming, &stop).await {
+    pub(crate) async fn run(
+        mut self: Box<Self>,
+        mut upcoming: Box<Upcoming>,
+        stop: CancellationToken,
+    ) -> Result<(), ChannelError> {
+        match self.work(&mut upcoming, &stop).await {
             Ok(()) | Err(Halt::Stopped | Halt::MovedBack) => Ok(()),
             Err(Halt::Failed(error)) => Err(error),
         }
     }
 
     /// Boxes the work, so that an idle lane uses little memory.
-    async fn work(&mut self, mut upcoming: Upcoming, stop: &CancellationToken) -> Result<(), Halt> {
+    async fn work(&mut self, upcoming: &mut Upcoming, stop: &CancellationToken) -> Result<(), Halt> {
         let mut done = Box::pin(self.begin(stop)).await;
         loop {
             if let Err(Halt::MovedBack) = done {

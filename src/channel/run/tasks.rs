@@ -3,7 +3,7 @@
 //! A task that is told to leave has a grace period. If the task has not ended by then, it is dropped. If all tasks are told
 //! to stop, the grace period of the whole process applies instead. The caller enforces that period.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::task::{Id, JoinSet};
@@ -15,11 +15,8 @@ use crate::error::ChannelError;
 /// A set of tasks, and the object that each task works on.
 pub struct Tasks<W> {
     set: JoinSet<Option<Result<(), ChannelError>>>,
-    /// The tasks that have not been joined, by their numbers. The numbers are in spawn order.
-    running: BTreeMap<u64, Task<W>>,
-    numbers: HashMap<Id, u64>,
-    /// The number of tasks that were ever spawned.
-    spawned: u64,
+    /// The tasks that have not been joined.
+    running: HashMap<Id, Task<W>>,
     stop: CancellationToken,
 }
 
@@ -34,7 +31,7 @@ pub struct Task<W> {
 impl<W> Tasks<W> {
     /// Creates an empty set. `stop` tells all tasks to end.
     pub fn new(stop: CancellationToken) -> Self {
-        Self { set: JoinSet::new(), running: BTreeMap::new(), numbers: HashMap::new(), spawned: 0, stop }
+        Self { set: JoinSet::new(), running: HashMap::new(), stop }
     }
 
     /// Spawns a task. When its token fires, the task must end. It is dropped if it has not ended `grace` later.
@@ -56,12 +53,10 @@ impl<W> Tasks<W> {
         let spawned = self.set.spawn(async move {
             tokio::select! { biased; ended = work => Some(ended), () = expired => None }
         });
-        self.spawned += 1;
-        self.numbers.insert(spawned.id(), self.spawned);
-        self.running.insert(self.spawned, task);
+        self.running.insert(spawned.id(), task);
     }
 
-    /// Returns the tasks that have not been joined, in spawn order.
+    /// Returns the tasks that have not been joined, in no order.
     pub fn running(&self) -> impl Iterator<Item = &Task<W>> {
         self.running.values()
     }
@@ -73,7 +68,6 @@ impl<W> Tasks<W> {
             Ok(ended) => ended,
             Err(panic) => (panic.id(), Some(Err(ChannelError::Panicked(panic)))),
         };
-        let number = self.numbers.remove(&id)?;
-        Some((self.running.remove(&number)?, ended))
+        Some((self.running.remove(&id)?, ended))
     }
 }

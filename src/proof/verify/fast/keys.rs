@@ -4,7 +4,7 @@
 //!
 //! # Invariants
 //!
-//! * **A key or nothing.** Where a step is exceptional, there is no key, and the caller recovers it with k256.
+//! * **A key or nothing.** If a step is exceptional, no key is returned, and the caller recovers it with k256.
 
 use std::iter;
 

@@ -1,14 +1,14 @@
 //! Multiplies four points with scalars side by side, without precomputed tables of these points.
 //!
-//! There are a scalar λ and a field element β for which λ·(x, y) is (β·x, y) for every point of the curve. Each scalar is
-//! therefore split into two short halves, and both are multiplied together: a product takes 125 doublings instead of 255.
-//! It needs no inversion, because the coordinates of a [`Jacobian`] point are fractions. It takes about as long as the sum
-//! of 260 precomputed points (measured).
+//! For every point of the curve, λ·(x, y) is (β·x, y), where λ is a certain scalar and β a certain field element. Each scalar
+//! is therefore split into two short halves, and the point is multiplied with both halves together: a product takes 125
+//! doublings instead of 255. A doubling or addition needs no inversion, because the coordinates of a [`Jacobian`] point are
+//! fractions. A recovery with such a product takes as long as the sum of 260 precomputed points (measured).
 //!
 //! # Invariants
 //!
-//! * **Exceptional additions have no product.** The formula cannot add a point to itself or to its negative. It then makes
-//!   z zero, and z remains zero in every later doubling and addition. Zero has no inverse, so there is no product.
+//! * **An exceptional addition has no product.** The formula cannot add a point to itself or to its negative. The sum then
+//!   has a z of zero, which remains zero in every later doubling and addition. Zero has no inverse, so no product is returned.
 //! * **Not for secrets.** The time that a product takes depends on the scalar.
 
 #![expect(clippy::inline_always, reason = "a function that is not inlined may be compiled without AVX2")]
@@ -63,14 +63,14 @@ const SHORT_BY_ORDER: [U256; 2] = [
 pub(in crate::verify::fast) struct Products(pub(super) Avx2);
 
 impl Products {
-    /// For each coordinate x, which must be below p, one of the two points with it. `None` if there is no such point.
+    /// Returns a point for each coordinate x, which must be below p. Returns `None` for a coordinate that no point has.
     pub(in crate::verify::fast) fn points(self, x: &[Words]) -> Vec<Option<Point>> {
         let groups = x.chunks(SIDE_BY_SIDE).map(|x| (x, array::from_fn(|lane| x.get(lane).unwrap_or(&x[0]))));
         let points = groups.map(|(x, four)| iter::zip(x, self.ordinates(four)));
         points.flatten().map(|(x, y)| Some(Point { x: *x, y: y? })).collect()
     }
 
-    /// For each coordinate x, a y for which y² is x³ + 7.
+    /// Returns a y for each x, so that y² is x³ + 7.
     fn ordinates(self, x: [&Words; SIDE_BY_SIDE]) -> [Option<Words>; SIDE_BY_SIDE] {
         let Self(avx2) = self;
         avx2.vectorize(
