@@ -300,11 +300,15 @@ impl History {
     /// The same id is used only in a history without restarts. After a restart, the process may have forgotten the original.
     /// It would then admit the duplicate as a new event. A lane that already has the original would have no event to move to.
     /// The lane would read alone, without late events, until another event arrives.
+    ///
+    /// An original from before the start is not read. The lookup of the shared id then returns an unknown event at another
+    /// offset, as if the service had been restored.
     pub(super) fn original(&self, at: usize) -> Option<(usize, SameId)> {
         let EventKind::Duplicate(back, same_id) = self.events[at].kind else { return None };
         let original = at.checked_sub(back + 1)?;
         let Event { kind, damaged, .. } = self.events[original];
-        let same_id = if self.runs.is_empty() { same_id } else { SameId::No };
+        let is_read = self.start.is_none_or(|start| start <= original);
+        let same_id = if self.runs.is_empty() && is_read { same_id } else { SameId::No };
         (kind == EventKind::Proved && damaged.is_none()).then_some((original, same_id))
     }
 

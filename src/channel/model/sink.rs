@@ -112,7 +112,7 @@ impl World {
     pub(super) fn accept(&self, above: Option<Offset>) {
         self.log(|| format!("an operator accepts the events above {above:?}"));
         let mut inner = self.lock();
-        (inner.accepted, inner.accepted_above) = (true, above);
+        inner.accepted = true;
         let first = (0..self.offsets.len()).find(|at| inner.renewed_at(*at).is_some());
         let first = first.map(|first| self.offsets[first]);
         for lane in &mut inner.lanes {
@@ -326,11 +326,7 @@ impl World {
         let offset = record.offset();
         let at = self.offsets.binary_search(&offset).map_err(|_| "which does not exist")?;
         let first = self.history.start.and_then(|start| self.offsets.get(start));
-        let is_requested = {
-            let inner = self.lock();
-            inner.accepted && Some(offset) > inner.accepted_above
-        };
-        if first.is_some_and(|first| offset < *first) && !is_requested {
+        if first.is_some_and(|first| offset < *first) {
             return Err("from before the start");
         }
         if self.is_below_limit(lane, at) {

@@ -54,8 +54,6 @@ pub(super) struct Inner {
     restored: Option<(usize, Instant)>,
     /// Whether an operator has accepted the service's current events.
     pub(super) accepted: bool,
-    /// The offset above which the operator then requested the events again. It can be below the start.
-    pub(super) accepted_above: Option<Offset>,
     requests: usize,
     clock_shift: i64,
     run: RunInHand,

@@ -6,7 +6,8 @@
 //! level by level. This needs few inversions even for few lists: five for a list of 32.
 //!
 //! On a processor with AVX2, [`four`] adds four lists side by side, in a third of the time, and multiplies four points side
-//! by side. On other processors, [`single`] adds one list after another, with k256's field arithmetic.
+//! by side. On other processors, [`single`] adds one list after another, with k256's field arithmetic. NEON, on ARM, would not
+//! help: with its vectors of two numbers, a product of four elements takes 1,348 instructions, and four of k256's products 908.
 //!
 //! The sum of two points overwrites the first of them, and all batches reuse the same memory. With separate memory for
 //! each level, the daemon took 14 to 27 % more processor time (measured with [`single`]).
