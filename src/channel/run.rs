@@ -47,7 +47,7 @@ impl Channel {
     /// [`ChannelError`] if the channel ended without being told to stop.
     pub async fn run(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let SharedParts { ledgers, recent, .. } = &self.parts;
-        // Futures that end soon are boxed here and below. Otherwise each channel would reserve their size forever.
+        // Futures that end soon are boxed here and below. Otherwise each channel would reserve their size while it runs.
         let claiming = Box::pin(ledgers.claim(self.identity.id, recent.proofs_each()));
         let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed };
         self.handle.board().report_claim(claimed.as_ref().err());

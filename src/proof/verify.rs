@@ -28,15 +28,17 @@
 //!    recovery solves, with the member's key inserted. Members are tested one after another, in the `order` in which
 //!    the network lists its signatures. The proofs of many events are tested at the same time, so that `sums` adds many
 //!    points at once.
-//! 3. If a network has many signers and lists them in no order, a signature would need many tests. `keys` then computes the
-//!    keys of many signatures at once. A member made a signature if the computed key is the member's known key.
+//! 3. If a network has many signers and lists them in no order, a signature would need many tests. On a processor with AVX2,
+//!    `keys` then computes the keys of many signatures at once. A member made a signature if the computed key is the
+//!    member's known key.
 //! 4. If no member is found, k256 recovers the signature's key. Only this finds signatures by keys outside the set, a
 //!    second signature of a member, and malformed signatures.
 //!
 //! A positive result can be trusted. A member's key comes from k256's recovery. `batch` explains why recovery would find the
-//! same key again if a test is positive, and `keys` computes what recovery computes. A mistake in the arithmetic would give
-//! another point, which is no member's key. A negative result is never a verdict. Without the feature every key is
-//! recovered. The tests with the reference's vectors, with mutated proofs and against k256 run in both builds.
+//! same key again if a test is positive, and `keys` computes what recovery computes. A wrong digit in the arithmetic gives
+//! another point, which is no member's key; the comparison with k256 guards against systematic mistakes. A negative result
+//! is never a verdict. Without the feature every key is recovered. The tests with the reference's vectors, with mutated
+//! proofs and against k256 run in both builds.
 
 use serde::Serialize;
 

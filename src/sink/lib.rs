@@ -280,6 +280,10 @@ pub struct Confirmed {
     pub last: Option<EventKey>,
 }
 
+/// The maximum number of events above the cursor that a table names in [`Resumed::held`]. After a crash, these are the events of one
+/// delivery.
+pub const MAX_HELD: usize = 10_000;
+
 /// The sink's own view of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resumed {

@@ -29,10 +29,6 @@ use operations::Operation;
 /// The start of the year 1. Some databases cannot store an earlier time.
 const EARLIEST: i64 = -62_135_596_800;
 
-/// The maximum number of events above the cursor that a table names when a lane is taken over. After a crash, these are the events of
-/// one delivery.
-pub(super) const MAX_HELD: usize = 10_000;
-
 /// Replaces a missing event id in the unique index. Both databases treat two nulls as distinct, so the index would accept
 /// an event without an id twice.
 pub(super) const NO_ID: &str = "00000000-0000-0000-0000-000000000000";

@@ -68,8 +68,8 @@ pub(crate) struct Lane {
     /// The events above the cursor that the sink already has. Events that it received after higher ones are left out: they count as
     /// late deliveries. The lane offers all of them again, and the sink skips them.
     held: BTreeSet<EventKey>,
-    /// The sink's position, or the highest offset of `held`, while it is above the cursor. The position can be above all events
-    /// that the sink has, because it also covers events that were pending. If such an event is delivered now, it counts as late.
+    /// The higher of the sink's position and the highest offset in `held`. `None` if it is not above the cursor. The position can
+    /// be above all events that the sink has, because it also covers events that were pending.
     ahead: Option<Offset>,
     /// The events above the cursor that the sink has accepted, although it refused an earlier event. The lane does not offer them
     /// again.

@@ -56,7 +56,7 @@ impl<W> Tasks<W> {
         self.running.insert(spawned.id(), task);
     }
 
-    /// Returns the tasks that have not been joined, in no order.
+    /// Returns the tasks that have not been joined, in no particular order.
     pub fn running(&self) -> impl Iterator<Item = &Task<W>> {
         self.running.values()
     }

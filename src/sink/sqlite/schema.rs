@@ -4,9 +4,10 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::SqliteSettings;
 use super::error::SqliteError;
+use crate::MAX_HELD;
 use crate::SinkError;
 use crate::table::positions::{POSITION, consumers};
-use crate::table::{self, COLUMNS, CellKind, MAX_HELD, joined, names, operations, probe, progress, quoted};
+use crate::table::{self, COLUMNS, CellKind, joined, names, operations, probe, progress, quoted};
 
 pub(super) mod key;
 pub(super) mod positions;

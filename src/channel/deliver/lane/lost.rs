@@ -45,9 +45,9 @@ impl Lane {
         noted.into_iter().chain(proved.map(Change::DeliveredLate)).collect()
     }
 
-    /// Returns the changes that record late deliveries after a crash. Before the crash, the sink moved its position above the
-    /// cursor, and the daemon could not commit that. It had not offered some events up to this position, for example because
-    /// they were pending. This batch contains those events, and the sink's position does not tell that it has them.
+    /// Returns the changes that record late deliveries: the events of this batch at or below [`ahead`](Self::ahead) that the sink
+    /// did not have when its position was requested. Before a crash, for example, the sink moved its position past a pending event,
+    /// and the daemon could not commit that. Now the proof has arrived, and the position does not tell that the sink has the event.
     pub(super) fn delivered_below_position(
         &self,
         batch: &Batch,

@@ -6,7 +6,7 @@
 //! | the sink's position | what happened | what the lane does |
 //! |---|---|---|
 //! | as confirmed | nothing | it continues |
-//! | higher | a crash before the commit, or an older state was restored | it offers the events again, and the sink skips the ones it has; an event written after a higher one counts as a late delivery |
+//! | higher | a crash before the commit, or an older state was restored | it offers the events again, and the sink skips the ones it has; an event that it lacks at or below its position, or has written after a higher one, counts as a late delivery |
 //! | lower | the sink has lost data | it moves its cursor back and delivers again |
 //! | missing | the table or stream was dropped or purged | it waits for an operator: deliver again, or accept |
 
@@ -24,7 +24,7 @@ use crate::verify::recent::digest_of;
 use ledger::{self, Change, Cursor, DeadLetter, Pending, PendingEvent, Proof, QuarantinedEvent};
 use proof::event::{EventKey, Offset, RawEvent};
 use record::{Message, Record};
-use sink::{self, Position, Recorded, Resumed, Undelivered};
+use sink::{self, MAX_HELD, Position, Recorded, Resumed, Undelivered};
 
 impl Lane {
     pub(super) async fn begin(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
@@ -108,6 +108,8 @@ impl Lane {
         }
         let highest = position.filter(|position| !self.has_passed(*position));
         let through = self.through;
+        // If a table has too many events to name, some events at or below its position are unnamed.
+        let names_all = held.len() < MAX_HELD;
         self.held.clear();
         for key in held.into_iter().filter(|key| Some(key.offset) > through) {
             // An event that the sink received after a higher one is a late delivery. See `delivered_below_position`.
@@ -115,9 +117,10 @@ impl Lane {
                 self.held.insert(key);
             }
         }
-        self.ahead = highest.max(self.held.last().map(|key| key.offset));
+        let last_held = self.held.last().map(|key| key.offset);
+        self.ahead = highest.filter(|_| names_all).max(last_held);
         // If an operator chose the cursor, the operator knows that the sink is ahead.
-        if let Some(highest) = self.ahead.filter(|_| recorded.confirmed.is_some()) {
+        if let Some(highest) = highest.max(last_held).filter(|_| recorded.confirmed.is_some()) {
             let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
             let (position, cursor) = (highest.get(), self.through.map(Offset::get));
             info!(%channel, %sink, position, cursor, "sink is ahead of the state: events that it has are not delivered again");
@@ -174,6 +177,8 @@ impl Lane {
         (self.through, self.confirmed) = (through, Some(confirmed));
         self.held.clear();
         self.ahead = None;
+        // If the position is above the cursor, the events between them are requested again.
+        self.is_sure = position <= through;
         let channel = &self.identity.channel.name;
         warn!(%channel, %sink, position = position.map(Offset::get), delivered = before.map(Offset::get), "sink has lost data: more events were delivered than the sink has; it was probably restored from a backup; delivering the events above the sink's position again");
         self.accepted();

@@ -21,7 +21,7 @@ use k256::elliptic_curve::ops::Reduce;
 use k256::{FieldBytes, Scalar};
 
 #[cfg(target_arch = "x86_64")]
-use super::keys::{Signed, keys};
+use super::keys::{KeyEquation, keys};
 use super::multiples::{GENERATOR, Multiples, Window};
 use super::order::Snapshot;
 use super::sums::{Lists, Point};
@@ -71,7 +71,7 @@ pub(crate) fn read(
             prepare(&mut readings, &mut lists);
             while ask(&mut readings, &order, &mut lists) {}
         }
-        Way::Recover => recover(&mut readings, &mut lists),
+        Way::Recover => recover_together(&mut readings, &mut lists),
     }
     LISTS.set(lists);
     let counted: Vec<_> = readings.into_iter().map(|asked| asked.reading.finish()).collect();
@@ -125,23 +125,27 @@ fn ask(readings: &mut [BatchReading<'_>], order: &Snapshot, lists: &mut Lists) -
 
 /// Recovers the first `required` signatures of each proof together, and finds the members with their keys.
 #[cfg(target_arch = "x86_64")]
-fn recover(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
+fn recover_together(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
     let Some(products) = lists.products() else { return };
     let signatures = readings.iter().flat_map(|reading| {
         let z = as_scalar(&reading.reading.proof.digest);
         reading.signatures.iter().map(move |asked| (z, &asked.signature))
     });
     let inverses = inverses(signatures.clone().map(|(_, signature)| signature.r()));
-    let signed: Vec<_> =
-        signatures.zip(inverses).map(|((z, signed), inverse)| Signed::new(signed, &z, &inverse)).collect();
-    let mut keys = signed.chunks(TOGETHER).flat_map(|some| keys(some, products, lists));
+    let equations = signatures.zip(inverses).map(|((z, asked), inverse)| KeyEquation::new(asked, &z, &inverse));
+    let equations: Vec<_> = equations.collect();
+    let mut keys = equations.chunks(TOGETHER).flat_map(|some| keys(some, products, lists));
     for reading in readings {
+        // The keys of all signatures are taken, also if the first ones are enough.
         for key in keys.by_ref().take(reading.signatures.len()) {
-            let member = key.and_then(|key| reading.reading.known.prepared.member(&key));
-            match member.filter(|member| !reading.reading.found.contains(member)) {
-                _ if reading.reading.is_over() => {}
-                Some(member) => reading.reading.found(member),
-                None => reading.reading.recover(),
+            let reading = &mut reading.reading;
+            if reading.is_over() {
+                continue;
+            }
+            let member = key.and_then(|key| reading.known.prepared.member(&key));
+            match member.filter(|member| !reading.found.contains(member)) {
+                Some(member) => reading.found(member),
+                None => reading.recover(),
             }
         }
     }
@@ -149,7 +153,7 @@ fn recover(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
 
 /// On other processors, every signature is left to k256.
 #[cfg(not(target_arch = "x86_64"))]
-fn recover(_: &mut [BatchReading<'_>], _: &mut Lists) {}
+fn recover_together(_: &mut [BatchReading<'_>], _: &mut Lists) {}
 
 /// Returns the inverses of scalars, which must not be zero, for the cost of one inversion and a few products.
 fn inverses(scalars: impl Iterator<Item = Scalar>) -> Vec<Scalar> {
@@ -179,7 +183,7 @@ fn as_scalar(digest: &Hash) -> Scalar {
     <Scalar as Reduce<FieldBytes>>::reduce(&digest.0.into())
 }
 
-/// A signature for which members are tested.
+/// A signature whose maker is searched.
 struct TestedSignature {
     signature: RecoverableSignature,
     /// r/s.
@@ -188,7 +192,7 @@ struct TestedSignature {
     from_digest: Option<Point>,
 }
 
-/// A proof that is read by testing members.
+/// A proof that is read together with others.
 struct BatchReading<'a> {
     reading: SignatureReader<'a>,
     /// The first signatures, up to the required number. The list ends before a malformed signature.

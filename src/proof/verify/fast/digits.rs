@@ -4,7 +4,7 @@ use super::field::Words;
 
 const BYTES: usize = size_of::<Words>();
 
-/// Writes an odd scalar with `places` digits of `width` bits, lowest digit first. Each digit is returned as half of its absolute
+/// Writes an odd scalar below 2^(`places`·`width`) with `places` digits of `width` bits, lowest digit first. Each digit is returned as half of its absolute
 /// value, rounded down, and whether it is negative.
 ///
 /// Written with bits of one and minus one, a scalar of k bits is 2·U − (2^k − 1), where U has the bits that are one. U is

@@ -15,8 +15,8 @@ use super::multiples::GENERATOR;
 use super::sums::{BETA, Lists, ODD_MULTIPLES, Point, Products};
 use crate::verify::signature::RecoverableSignature;
 
-/// A signature whose key is to be computed.
-pub(super) struct Signed {
+/// The parts of the equation whose solution is the key of a signature.
+pub(super) struct KeyEquation {
     /// The first coordinate of R.
     x: Words,
     y_is_odd: bool,
@@ -26,7 +26,7 @@ pub(super) struct Signed {
     of_generator: Scalar,
 }
 
-impl Signed {
+impl KeyEquation {
     /// Prepares a signature over the digest z, which must not be zero. `inverse` is 1/r.
     pub(super) fn new(signature: &RecoverableSignature, z: &Scalar, inverse: &Scalar) -> Self {
         Self {
@@ -38,46 +38,46 @@ impl Signed {
     }
 }
 
-/// Returns the key of each signature, or `None` where it was not computed.
-pub(super) fn keys(signatures: &[Signed], products: Products, lists: &mut Lists) -> Vec<Option<Point>> {
-    let named = products.points(&signatures.iter().map(|signed| signed.x).collect::<Vec<_>>());
-    // Another point takes the place of a point that does not exist.
-    let points = iter::zip(&named, signatures).map(|(point, signed)| {
+/// Returns the solution of each equation, or `None` if it was not computed.
+pub(super) fn keys(equations: &[KeyEquation], products: Products, lists: &mut Lists) -> Vec<Option<Point>> {
+    let named = products.points(&equations.iter().map(|equation| equation.x).collect::<Vec<_>>());
+    // If R does not exist, another point takes its place, and the result is discarded.
+    let points = iter::zip(&named, equations).map(|(point, equation)| {
         let point = point.unwrap_or_else(|| Point::from(&AffinePoint::GENERATOR));
-        point.signed(point.y_is_odd() != signed.y_is_odd)
+        point.signed(point.y_is_odd() != equation.y_is_odd)
     });
     let multiples = odd_multiples(points.collect(), lists);
-    let factors: Vec<_> = signatures.iter().map(|signed| signed.of_point).collect();
+    let factors: Vec<_> = equations.iter().map(|equation| equation.of_point).collect();
     let made = multiples.and_then(|multiples| products.products(&factors, |of, multiple| multiples[multiple][of]));
-    let Some(made) = made else { return vec![None; signatures.len()] };
-    for (product, signed) in iter::zip(made, signatures) {
+    let Some(made) = made else { return vec![None; equations.len()] };
+    for (product, equation) in iter::zip(made, equations) {
         lists.push(|list| {
             list.push(product);
-            GENERATOR.append_terms(&signed.of_generator, list);
+            GENERATOR.append_terms(&equation.of_generator, list);
         });
     }
     iter::zip(named, lists.take_sums()).map(|(point, sum)| point.and(sum)).collect()
 }
 
-/// Returns the points times 1, the points times 3, and so on. Returns `None` if that is not possible.
+/// Returns the points times 1, the points times 3, and so on. Returns `None` if an addition is exceptional.
 fn odd_multiples(points: Vec<Point>, lists: &mut Lists) -> Option<Vec<Vec<Point>>> {
     for point in &points {
-        lists.push(|list| list.extend(halves_of_double(point)));
+        lists.push(|list| list.extend(terms_of_double(point)));
     }
     let twice: Vec<_> = lists.take_sums().into_iter().collect::<Option<_>>()?;
-    let next = |last: &Vec<Point>| {
-        for (last, twice) in iter::zip(last, &twice) {
+    let mut multiples = vec![points];
+    for at in 1..ODD_MULTIPLES {
+        for (last, twice) in iter::zip(&multiples[at - 1], &twice) {
             lists.push(|list| list.extend([*last, *twice]));
         }
-        lists.take_sums().into_iter().collect::<Option<Vec<_>>>()
-    };
-    let multiples: Vec<_> = iter::successors(Some(points), next).take(ODD_MULTIPLES).collect();
-    (multiples.len() == ODD_MULTIPLES).then_some(multiples)
+        multiples.push(lists.take_sums().into_iter().collect::<Option<_>>()?);
+    }
+    Some(multiples)
 }
 
-/// Returns points whose sum is twice the point, because a list cannot contain a point twice. The points (x, y), (β·x, y) and
+/// Returns points whose sum is twice the point, because a point cannot be added to itself. The points (x, y), (β·x, y) and
 /// (β²·x, y) lie on a line, so their sum is zero. The first of them minus the two others is therefore twice the first.
-fn halves_of_double(point: &Point) -> [Point; 3] {
+fn terms_of_double(point: &Point) -> [Point; 3] {
     let x = number_of(&point.x);
     let other = x.mul(&number_of(&BETA));
     let last = (x + other).negate(2);

@@ -15,8 +15,8 @@
 //! # Invariants
 //!
 //! * **Exceptional additions have no sum.** The formula for affine points cannot add a point to itself or to its
-//!   negative. Only the owner of a key can cause such an addition, with signatures by that key. Then no list of the
-//!   batch has a sum, and the caller works without sums.
+//!   negative. If members are tested, only the owner of a key can cause such an addition, with signatures by that key. If
+//!   keys are computed, any signature can. Then no list of the batch has a sum, and k256 recovers the keys.
 
 #[cfg(target_arch = "x86_64")]
 use fearless_simd::Level;
@@ -60,7 +60,7 @@ impl Lists {
         }
     }
 
-    /// Multiplies points that have no precomputed multiples, if this processor can do so faster than k256.
+    /// Returns the functions for points that have no precomputed multiples, if the processor has AVX2.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn products(&self) -> Option<Products> {
         match self {

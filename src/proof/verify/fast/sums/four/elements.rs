@@ -156,7 +156,7 @@ impl Elements {
         by_limb!(avx2, |at| splat(avx2, MULTIPLE_OF_P[at]) - self.0[at])
     }
 
-    /// The sum of two elements or differences. Its limbs are the sums of their limbs.
+    /// The sum of two elements or differences, limb by limb. Limbs of a factor must stay below 2^32.
     #[inline(always)]
     pub(super) fn plus(mut self, other: Self) -> Self {
         for (limb, other) in self.0.iter_mut().zip(other.0) {
@@ -211,21 +211,21 @@ impl Elements {
     #[inline(always)]
     pub(super) fn root(&self, avx2: Avx2) -> Self {
         // The names count the ones in the exponent.
-        let two = self.squared_and(avx2, 1, self);
-        let three = two.squared_and(avx2, 1, self);
-        let six = three.squared_and(avx2, 3, &three);
-        let eleven = six.squared_and(avx2, 3, &three).squared_and(avx2, 2, &two);
-        let twenty_two = eleven.squared_and(avx2, 11, &eleven);
-        let forty_four = twenty_two.squared_and(avx2, 22, &twenty_two);
-        let eighty_eight = forty_four.squared_and(avx2, 44, &forty_four);
-        let all = eighty_eight.squared_and(avx2, 88, &eighty_eight).squared_and(avx2, 44, &forty_four);
-        let all = all.squared_and(avx2, 3, &three);
-        all.squared_and(avx2, 23, &twenty_two).squared_and(avx2, 6, &two).square(avx2).square(avx2)
+        let two = self.squared_times(avx2, 1, self);
+        let three = two.squared_times(avx2, 1, self);
+        let six = three.squared_times(avx2, 3, &three);
+        let eleven = six.squared_times(avx2, 3, &three).squared_times(avx2, 2, &two);
+        let twenty_two = eleven.squared_times(avx2, 11, &eleven);
+        let forty_four = twenty_two.squared_times(avx2, 22, &twenty_two);
+        let eighty_eight = forty_four.squared_times(avx2, 44, &forty_four);
+        let all = eighty_eight.squared_times(avx2, 88, &eighty_eight).squared_times(avx2, 44, &forty_four);
+        let all = all.squared_times(avx2, 3, &three);
+        all.squared_times(avx2, 23, &twenty_two).squared_times(avx2, 6, &two).square(avx2).square(avx2)
     }
 
     /// Squares the element `times` times, and multiplies it with another.
     #[inline(always)]
-    fn squared_and(mut self, avx2: Avx2, times: usize, other: &Self) -> Self {
+    fn squared_times(mut self, avx2: Avx2, times: usize, other: &Self) -> Self {
         for _ in 0..times {
             self = self.square(avx2);
         }

@@ -3,7 +3,7 @@
 //! For every point of the curve, λ·(x, y) is (β·x, y), where λ is a certain scalar and β a certain field element. Each scalar
 //! is therefore split into two short halves, and the point is multiplied with both halves together: a product takes 125
 //! doublings instead of 255. A doubling or addition needs no inversion, because the coordinates of a [`Jacobian`] point are
-//! fractions. A recovery with such a product takes as long as the sum of 260 precomputed points (measured).
+//! fractions.
 //!
 //! # Invariants
 //!
