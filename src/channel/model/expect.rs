@@ -74,7 +74,7 @@ impl World {
                         .all(|(number, lane)| self.is_below_limit(number, *at) || inner.has(lane, *at, offset))
             }
         };
-        inner.published == self.offsets.len()
+        self.visible(&inner).len() == self.offsets.len()
             && ledger.late().is_empty()
             && ledger.replays().values().all(|replay| replay.state.has_ended())
             && (0..inner.lanes.len()).all(|lane| self.cursor_is_right(&inner, &ledger, lane).is_ok())

@@ -13,7 +13,7 @@ use proof::event::{EventId, Offset, RawEvent};
 
 use super::history::{Damage, EventKind, Forgery, HasMore, History, PlannedFault, SameId};
 use super::pool::{self, Form};
-use super::world::World;
+use super::world::{Inner, World};
 
 /// After this many consecutive requests for an event by its id without an answer, the channel is allowed to reject the
 /// event.
@@ -26,6 +26,21 @@ pub(super) struct Memory {
     ids: HashMap<EventId, usize>,
 }
 
+impl World {
+    /// Returns the numbers of the events that are visible now.
+    pub(super) fn visible(&self, inner: &Inner) -> Vec<usize> {
+        let is_visible = |at: &usize| {
+            if let Some(since) = inner.renewed_at(*at) {
+                return since <= Instant::now();
+            }
+            let published = inner.seen[*at].published;
+            let hidden = self.history.hidden_for(*at);
+            hidden.is_none_or(|hidden| published.is_some_and(|since| since + hidden <= Instant::now()))
+        };
+        (0..inner.published).filter(is_visible).collect()
+    }
+}
+
 impl Memory {
     pub(super) fn new(world: &Arc<World>) -> Self {
         let ids = world.offsets.iter().enumerate();
@@ -35,20 +50,6 @@ impl Memory {
 
     fn published(&self) -> usize {
         self.world.lock().published
-    }
-
-    /// Returns the numbers of the events that are visible now.
-    fn visible(&self) -> impl Iterator<Item = usize> {
-        let inner = self.world.lock();
-        let is_visible = |at: &usize| {
-            if let Some(since) = inner.renewed_at(*at) {
-                return since <= Instant::now();
-            }
-            let published = inner.seen[*at].published;
-            let hidden = self.world.history.hidden_for(*at);
-            hidden.is_none_or(|hidden| published.is_some_and(|since| since + hidden <= Instant::now()))
-        };
-        (0..inner.published).filter(is_visible).collect::<Vec<_>>().into_iter()
     }
 
     /// Returns a page with the oldest or the newest `limit` of the matching events.
@@ -152,7 +153,8 @@ impl Source for Memory {
             let of = self.world.offsets[*at];
             offset.is_none_or(|offset| of > offset || (self.world.history.inclusive && of == offset))
         };
-        let matching: Vec<_> = self.visible().filter(asked_for).collect();
+        let visible = self.world.visible(&self.world.lock());
+        let matching: Vec<_> = visible.into_iter().filter(asked_for).collect();
         Ok(self.page(&matching, offset.is_some() && !self.world.history.newest, limit))
     }
 
@@ -166,7 +168,8 @@ impl Source for Memory {
             let created = self.created[*at];
             after.is_none_or(|after| created > after) && created <= through
         };
-        let matching: Vec<_> = self.visible().filter(asked_for).collect();
+        let visible = self.world.visible(&self.world.lock());
+        let matching: Vec<_> = visible.into_iter().filter(asked_for).collect();
         Ok(self.page(&matching, false, limit))
     }
 
