@@ -208,7 +208,7 @@ fn signer_order_does_not_change_counts() {
                 assert_eq!(counted.unwrap().members.len(), 3);
             }
         }
-        // So many signatures are recovered in several parts.
+        // The recovery of all these signatures has several parts.
         #[cfg(feature = "fast")]
         if !Arc::ptr_eq(known, &SETS[0]) {
             let written: Vec<_> = (0..100).map(proof_of_round).collect();

@@ -1,4 +1,4 @@
-//! Products equal those of k256, or are missing. On a processor without AVX2 these tests check nothing.
+//! Products agree with k256, or are missing. On a processor without AVX2 these tests check nothing.
 
 use fearless_simd::Level;
 use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
