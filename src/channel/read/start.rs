@@ -76,10 +76,15 @@ pub(crate) async fn positions(
 /// below it, reading begins at the nearest of them. An operator, or the `start` of a new sink, may have set a cursor above events
 /// that were never read. If reading began there, the lanes below would read these events for themselves, and the channel would not
 /// search for events that become visible late.
+///
+/// The cursor of a sink that the configuration does not contain counts too. The sink may return, and must then get the events that
+/// became visible below its cursor. Only a lane that reads for itself finds them in the gaps.
 fn begin(shared: &RunContext, cursors: impl Iterator<Item = Option<Offset>> + Clone) -> Option<Offset> {
     let (lowest, highest) = (cursors.clone().min().flatten(), cursors.max().flatten());
-    let read = shared.look(|ledger| ledger.history().last());
-    read.map_or(highest, |read| highest.min(lowest.max(Some(read))))
+    shared.look(|ledger| {
+        let recorded = ledger.cursors().values().filter_map(|cursor| cursor.through).max();
+        ledger.history().last().map_or(highest, |read| highest.max(recorded).min(lowest.max(Some(read))))
+    })
 }
 
 /// Returns the cursor at which a lane begins. Waits while the lane's sink does not answer.
@@ -209,6 +214,23 @@ mod tests {
 
     use super::*;
     use crate::run::tests::{Receives, begun, channel};
+    use ledger::{KnownEvent, SinkName};
+    use proof::event::EventKey;
+
+    /// Otherwise an event that became visible meanwhile would be passed on as a new event, and the other sink would not get it.
+    #[tokio::test]
+    async fn reading_does_not_begin_below_the_cursor_of_a_removed_sink() {
+        let (channel, _) = channel(0, Arc::new(Receives::Everything));
+        let (shared, plan, _) = begun(&channel).await;
+        let cursor = |at| Cursor { through: Offset::new(at) };
+        let set = |sink: &SinkName, at| Change::SetCursor { sink: sink.clone(), to: cursor(at) };
+        let key = EventKey { offset: Offset::new(12).unwrap(), id: None };
+        let known = KnownEvent { key, previous: Offset::new(4), digest: None };
+        let (own, removed) = (plan.lanes[0].name.clone(), SinkName::from("removed"));
+        shared.commit(vec![set(&own, 4), set(&removed, 12), Change::Read(vec![known])]).await.unwrap();
+        let positions = positions(&shared, &plan.lanes).await.unwrap();
+        assert_eq!((positions, shared.hub.position()), (vec![Some(cursor(4))], cursor(12).through));
+    }
 
     /// The service of this test answers no search.
     #[tokio::test(start_paused = true)]
