@@ -52,8 +52,8 @@ pub(crate) enum Way {
     Recover,
 }
 
-/// Reads each proof until `required` members are found, in the given way or in the way that costs less. Returns `None` if no member
-/// has precomputed multiples.
+/// Reads each proof until `required` members are found, in the given way or in the way that costs less. Returns `None` if
+/// no member has precomputed multiples.
 pub(crate) fn read(
     known: &Members,
     required: usize,

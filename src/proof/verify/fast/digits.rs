@@ -4,8 +4,8 @@ use super::field::Words;
 
 const BYTES: usize = size_of::<Words>();
 
-/// Writes an odd scalar below 2^(`places`·`width`) with `places` digits of `width` bits, lowest digit first. Each digit is returned as half of its absolute
-/// value, rounded down, and whether it is negative.
+/// Writes an odd scalar below 2^(`places`·`width`) with `places` digits of `width` bits, lowest digit first. Each digit is
+/// returned as half of its absolute value, rounded down, and whether it is negative.
 ///
 /// Written with bits of one and minus one, a scalar of k bits is 2·U − (2^k − 1), where U has the bits that are one. U is
 /// therefore half the scalar, rounded down, with bit k − 1 set. A digit of w bits is 2·u − (2^w − 1), where u is the

@@ -108,9 +108,9 @@ impl Lists {
         let Self { avx2, length, latest, points, .. } = self;
         let lists: [&[Point]; SIDE_BY_SIDE] = array::from_fn(|list| &latest[list * *length..][..*length]);
         for (at, points) in with_room(points, used)[used - *length..].iter_mut().enumerate() {
-            let [a, b, c, d] = lists.map(|list| &list[at]);
-            Elements::of_words(*avx2, [&a.x, &b.x, &c.x, &d.x]).store(&mut points.x);
-            Elements::of_words(*avx2, [&a.y, &b.y, &c.y, &d.y]).store(&mut points.y);
+            let (x, y) = coordinates(*avx2, lists.map(|list| &list[at]));
+            x.store(&mut points.x);
+            y.store(&mut points.y);
         }
         latest.clear();
     }
@@ -148,6 +148,12 @@ impl Lists {
         }
         true
     }
+}
+
+/// Puts four points side by side.
+#[inline(always)]
+fn coordinates(avx2: Avx2, [a, b, c, d]: [&Point; SIDE_BY_SIDE]) -> (Elements, Elements) {
+    (Elements::of_words(avx2, [&a.x, &b.x, &c.x, &d.x]), Elements::of_words(avx2, [&a.y, &b.y, &c.y, &d.y]))
 }
 
 /// The first `length` items of the memory, which grows if it is shorter.

@@ -21,8 +21,8 @@ use k256::elliptic_curve::ops::Reduce;
 use k256::elliptic_curve::scalar::IsHigh;
 use k256::{Scalar, U256};
 
-use super::SIDE_BY_SIDE;
 use super::elements::{Elements, Rows};
+use super::{SIDE_BY_SIDE, coordinates};
 use crate::verify::fast::digits::digits;
 use crate::verify::fast::field::{Words, words_from};
 use crate::verify::fast::sums::Point;
@@ -132,17 +132,17 @@ impl Products {
             #[inline(always)]
             || {
                 let beta = Elements::of_words(avx2, [&BETA; SIDE_BY_SIDE]);
-                let (x, y) = coordinates(avx2, &terms(PLACES - 1, 0));
+                let (x, y) = coordinates(avx2, terms(PLACES - 1, 0).each_ref());
                 let mut sum = Jacobian { x, y, z: Elements::small(avx2, 1) };
                 for place in (0..PLACES).rev() {
                     if place < PLACES - 1 {
                         for _ in 0..WIDTH {
                             sum = sum.doubled(avx2);
                         }
-                        let (x, y) = coordinates(avx2, &terms(place, 0));
+                        let (x, y) = coordinates(avx2, terms(place, 0).each_ref());
                         sum = sum.plus(avx2, &x, &y);
                     }
-                    let (x, y) = coordinates(avx2, &terms(place, 1));
+                    let (x, y) = coordinates(avx2, terms(place, 1).each_ref());
                     sum = sum.plus(avx2, &x.product(avx2, &beta), &y);
                 }
                 sum
@@ -177,12 +177,6 @@ fn digits_of_half(half: &Scalar) -> [(usize, bool); PLACES] {
         *place = (at, is_below_zero != is_negative);
     }
     all
-}
-
-#[inline(always)]
-fn coordinates(avx2: Avx2, points: &[Point; SIDE_BY_SIDE]) -> (Elements, Elements) {
-    let [a, b, c, d] = points;
-    (Elements::of_words(avx2, [&a.x, &b.x, &c.x, &d.x]), Elements::of_words(avx2, [&a.y, &b.y, &c.y, &d.y]))
 }
 
 #[inline(always)]
