@@ -121,8 +121,7 @@ impl Ledger {
         let mut changes = Vec::with_capacity(commit.0.len() + 2);
         // Not only the highest cursor: an operator, or a new sink, may have set it above all events that were read. Not only the
         // history: an event that appeared late can be remembered before the events around it.
-        let highest_cursor = self.cursors.values().max().and_then(|cursor| cursor.through);
-        let read_before = self.history.last().min(highest_cursor);
+        let read_before = self.history.last().min(self.highest_cursor());
         for change in commit.0 {
             self.change(change, read_before, &mut changes);
         }
@@ -373,6 +372,11 @@ impl Ledger {
     /// The cursor of every lane, including lanes that are no longer configured.
     pub fn cursors(&self) -> &BTreeMap<SinkName, Cursor> {
         &self.cursors
+    }
+
+    /// The highest of these cursors. `None` if no lane has passed an event.
+    pub fn highest_cursor(&self) -> Option<Offset> {
+        self.cursors.values().filter_map(|cursor| cursor.through).max()
     }
 
     /// The pending events: events without a proof, and events that must be delivered again.

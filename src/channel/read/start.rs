@@ -82,8 +82,8 @@ pub(crate) async fn positions(
 fn begin(shared: &RunContext, cursors: impl Iterator<Item = Option<Offset>> + Clone) -> Option<Offset> {
     let (lowest, highest) = (cursors.clone().min().flatten(), cursors.max().flatten());
     shared.look(|ledger| {
-        let recorded = ledger.cursors().values().filter_map(|cursor| cursor.through).max();
-        ledger.history().last().map_or(highest, |read| highest.max(recorded).min(lowest.max(Some(read))))
+        let highest_recorded = highest.max(ledger.highest_cursor());
+        ledger.history().last().map_or(highest, |read| highest_recorded.min(lowest.max(Some(read))))
     })
 }
 
