@@ -27,6 +27,7 @@ pub use payload::Payload;
 pub use proofs::{OcrProof, Proofs};
 pub use unknown::{MAX_UNKNOWN_LENGTH, UnknownPart, UnknownValue};
 
+use payload::KnownPayload;
 use unknown::UnknownValues;
 
 /// A UUID of the service, as a separate type.
@@ -205,13 +206,18 @@ impl Event {
         let kind = EventType::from(&*headers.text("type")?.ok_or(Malformed::Missing("type"))?);
         let offset = headers.require::<Offset>("offset")?;
         let mut unknown = UnknownValues::default();
-        unknown.add_members(UnknownPart::EnvelopeMember, &record, is_known_in_record);
-        unknown.add_members(UnknownPart::EnvelopeMember, &headers, is_known_in_headers);
+        // The reference pages of the service also show the last three members of a record there.
+        unknown.add_members(UnknownPart::EnvelopeMember, &record, |name| {
+            matches!(name, "event_id" | "headers" | "payload" | "channel_id" | "created_at" | "type")
+        });
+        unknown.add_members(UnknownPart::EnvelopeMember, &headers, |name| matches!(name, "type" | "offset" | "proofs"));
         let proofs = Proofs::read(&headers, &mut unknown)?;
         let payload = Payload::read(&kind, &record, &mut unknown)?;
         if let EventType::Other(name) = &kind {
             unknown.add(UnknownPart::Type, name);
-        } else if let Some(status) = payload.status.as_deref().filter(|status| !kind.knows_status(status)) {
+        } else if let (Some(status), Some(known)) = (&payload.status, KnownPayload::of(&kind))
+            && !known.knows_status(status)
+        {
             unknown.add(UnknownPart::Status, status);
         }
         drop((record, headers));
@@ -236,15 +242,6 @@ impl Event {
     pub fn can_be_proved(&self) -> bool {
         matches!(self.kind, EventType::WatcherEvent | EventType::OperationStatus | EventType::QueryStatus)
     }
-}
-
-/// The known members of a record. The reference pages of the service also show the last three of them there.
-fn is_known_in_record(name: &str) -> bool {
-    matches!(name, "event_id" | "headers" | "payload" | "channel_id" | "created_at" | "type")
-}
-
-fn is_known_in_headers(name: &str) -> bool {
-    matches!(name, "type" | "offset" | "proofs")
 }
 
 #[cfg(test)]

@@ -33,37 +33,6 @@ pub enum EventType {
     Other(Box<str>),
 }
 
-impl EventType {
-    /// Whether this version knows the status of events of this type. The statuses of an unknown type are not judged.
-    pub(super) fn knows_status(&self, status: &str) -> bool {
-        match self {
-            Self::WatcherEvent | Self::Other(_) => true,
-            Self::WatcherStatus => {
-                matches!(status, "pending" | "active" | "failed" | "archiving" | "archived" | "archive_failed")
-            }
-            Self::WalletStatus => matches!(status, "pending" | "deploying" | "deployed" | "failed" | "archived"),
-            Self::OperationStatus => matches!(
-                status,
-                "pending_signature"
-                    | "accepted"
-                    | "sending"
-                    | "sent"
-                    | "broadcasting"
-                    | "confirmed_latest"
-                    | "confirmed_safe"
-                    | "confirmed"
-                    | "failed"
-                    | "reverted"
-                    | "cancelled"
-                    | "expired"
-            ),
-            Self::QueryStatus => {
-                matches!(status, "accepted" | "sending" | "sent" | "completed" | "failed" | "expired")
-            }
-        }
-    }
-}
-
 impl From<String> for EventType {
     fn from(name: String) -> Self {
         Self::from(&*name)

@@ -55,7 +55,9 @@ impl Proofs {
 impl OcrProof {
     fn read(json: &str, unknown: &mut UnknownValues) -> Result<Self, Malformed> {
         let proof = Object::read(json.as_bytes())?;
-        unknown.add_members(UnknownPart::Proof, &proof, Self::is_known);
+        unknown.add_members(UnknownPart::Proof, &proof, |name| {
+            matches!(name, "alg" | "ocr_report" | "ocr_context" | "signatures")
+        });
         let required = |name| Ok::<Box<str>, _>(proof.text(name)?.ok_or(Malformed::Missing(name))?.into());
         // An empty `alg` says nothing.
         if let Some(alg) = proof.text("alg")?.filter(|alg| !matches!(&**alg, "" | "ecdsa-secp256k1")) {
@@ -66,9 +68,5 @@ impl OcrProof {
             context: required("ocr_context")?,
             signatures: proof.get("signatures")?.unwrap_or_default(),
         })
-    }
-
-    fn is_known(member: &str) -> bool {
-        matches!(member, "alg" | "ocr_report" | "ocr_context" | "signatures")
     }
 }
