@@ -63,19 +63,11 @@ macro_rules! written_as_hex {
             }
         }
 
-        impl $type {
-            /// Writes the text into a buffer of the right size, and returns the text.
-            fn written(self, text: &mut [u8; 2 + 2 * $length]) -> &str {
-                let (prefix, digits) = text.split_at_mut(2);
-                prefix.copy_from_slice(b"0x");
-                base16ct::lower::encode(&self.0, digits).expect("the buffer has room for each digit");
-                std::str::from_utf8(text).expect("digits are ASCII")
-            }
-        }
-
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.written(&mut [0; 2 + 2 * $length]))
+                let mut digits = [0; 2 * $length];
+                f.write_str("0x")?;
+                f.write_str(base16ct::lower::encode_str(&self.0, &mut digits).expect("the buffer has room for each digit"))
             }
         }
 
@@ -87,7 +79,7 @@ macro_rules! written_as_hex {
 
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.written(&mut [0; 2 + 2 * $length]))
+                serializer.collect_str(self)
             }
         }
     )+};

@@ -89,9 +89,7 @@ pub fn workflow_owner(org_id: &str, tenant_id: &str) -> Address {
         &length(org_id),
         org_id.as_bytes(),
     ]);
-    let mut owner = [0; 20];
-    owner.copy_from_slice(&hash[..20]);
-    Address(owner)
+    Address(std::array::from_fn(|at| hash[at]))
 }
 
 fn length(text: &str) -> [u8; 8] {
