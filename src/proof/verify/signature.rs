@@ -9,6 +9,7 @@ use super::hash::{Address, Hash, digits_of, exact, keccak256};
 const LENGTH: usize = 65;
 
 /// A signature in the valid range: r and s are neither zero nor as large as the group's order.
+#[derive(Clone, Copy)]
 pub(super) struct RecoverableSignature {
     pub(super) signature: Signature,
     pub(super) recovery: RecoveryId,
@@ -49,8 +50,6 @@ impl RecoverableSignature {
 /// The address of a public key: the last 20 bytes of the hash of its two coordinates.
 pub(super) fn address_of(key: &VerifyingKey) -> Address {
     let point = key.to_sec1_point(false);
-    let hash = keccak256([&point.as_bytes()[1..]]);
-    let mut address = [0; 20];
-    address.copy_from_slice(&hash.0[12..]);
-    Address(address)
+    let Hash(hash) = keccak256([&point.as_bytes()[1..]]);
+    Address(*hash.last_chunk().expect("a hash is longer than an address"))
 }

@@ -20,6 +20,7 @@ use std::cell::Cell;
 use k256::elliptic_curve::ops::Reduce;
 use k256::{FieldBytes, Scalar};
 
+use super::field;
 #[cfg(target_arch = "x86_64")]
 use super::keys::{KeyEquation, keys};
 use super::multiples::{GENERATOR, Multiples, Window};
@@ -132,7 +133,8 @@ fn recover_together(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
         reading.signatures.iter().map(move |asked| (z, &asked.signature))
     });
     let inverses = inverses(signatures.clone().map(|(_, signature)| signature.r()));
-    let equations = signatures.zip(inverses).map(|((z, asked), inverse)| KeyEquation::new(asked, &z, &inverse));
+    let equations = signatures.zip(inverses);
+    let equations = equations.map(|((z, signature), inverse)| KeyEquation { signature: *signature, z, inverse });
     let equations: Vec<_> = equations.collect();
     let mut keys = equations.chunks(TOGETHER).flat_map(|some| keys(some, products, lists));
     for reading in readings {
@@ -155,20 +157,11 @@ fn recover_together(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
 #[cfg(not(target_arch = "x86_64"))]
 fn recover_together(_: &mut [BatchReading<'_>], _: &mut Lists) {}
 
-/// Returns the inverses of scalars, which must not be zero, for the cost of one inversion and a few products.
+/// Returns the inverses of scalars, which must not be zero.
 fn inverses(scalars: impl Iterator<Item = Scalar>) -> Vec<Scalar> {
     let scalars: Vec<_> = scalars.collect();
-    // First compute the product of all scalars before each one. Then invert the total product, and remove one scalar after
-    // another from the end.
-    let products = |product: &mut Scalar, scalar: &Scalar| Some(std::mem::replace(product, *product * scalar));
-    let mut inverses: Vec<_> = scalars.iter().scan(Scalar::ONE, products).collect();
-    let all: Scalar = scalars.iter().product();
-    let mut inverse = all.invert_vartime().expect("no scalar is zero, and the order of the group is a prime");
-    for (before, scalar) in inverses.iter_mut().zip(&scalars).rev() {
-        *before *= inverse;
-        inverse *= scalar;
-    }
-    inverses
+    let inverses = field::inverses(&scalars, Scalar::ONE, |one, other| one * other, |all| all.invert_vartime().into());
+    inverses.expect("no scalar is zero, and the order of the group is a prime")
 }
 
 /// Whether the signature names this point. The point's first coordinate must be r, and its second must be odd or even as

@@ -1,6 +1,8 @@
 //! Numbers of the curve's field, modulo p = 2^256 - 2^32 - 977, in the form in which the
 //! precomputed tables store them.
 
+use std::iter;
+
 use k256::elliptic_curve::hazmat::FieldArithmetic;
 use k256::{FieldBytes, Secp256k1};
 
@@ -46,6 +48,30 @@ pub(super) fn words_from(bytes: &FieldBytes) -> Words {
         *word = u64::from_be_bytes(bytes.try_into().expect("each chunk has eight bytes"));
     }
     words
+}
+
+/// Returns the inverses of numbers, for the cost of one inversion and a few products. Returns `None` if `invert` returns
+/// `None` for the product of all numbers.
+pub(super) fn inverses<T: Copy>(
+    numbers: &[T],
+    one: T,
+    times: impl Fn(&T, &T) -> T,
+    invert: impl FnOnce(&T) -> Option<T>,
+) -> Option<Vec<T>> {
+    // First compute the product of all numbers before each one. Then invert the total product, and remove one number after
+    // another from the end.
+    let mut product = one;
+    let mut inverses = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        inverses.push(product);
+        product = times(&product, number);
+    }
+    let mut inverse = invert(&product)?;
+    for (before, number) in iter::zip(&mut inverses, numbers).rev() {
+        *before = times(before, &inverse);
+        inverse = times(&inverse, number);
+    }
+    Some(inverses)
 }
 
 #[cfg(test)]

@@ -10,50 +10,37 @@ use std::iter;
 
 use k256::{AffinePoint, Scalar};
 
-use super::field::{Number, Words, number_of, words_from};
+use super::field::{Number, number_of, words_from};
 use super::multiples::GENERATOR;
 use super::sums::{BETA, Lists, ODD_MULTIPLES, Point, Products};
 use crate::verify::signature::RecoverableSignature;
 
 /// The parts of the equation whose solution is the key of a signature.
 pub(super) struct KeyEquation {
-    /// The first coordinate of R.
-    x: Words,
-    y_is_odd: bool,
-    /// s/r. Not zero.
-    of_point: Scalar,
-    /// −z/r. Not zero.
-    of_generator: Scalar,
-}
-
-impl KeyEquation {
-    /// Prepares a signature over the digest z, which must not be zero. `inverse` is 1/r.
-    pub(super) fn new(signature: &RecoverableSignature, z: &Scalar, inverse: &Scalar) -> Self {
-        Self {
-            x: words_from(&signature.r().to_bytes()),
-            y_is_odd: signature.recovery.is_y_odd(),
-            of_point: signature.s() * inverse,
-            of_generator: -(z * inverse),
-        }
-    }
+    pub(super) signature: RecoverableSignature,
+    /// Not zero.
+    pub(super) z: Scalar,
+    /// 1/r.
+    pub(super) inverse: Scalar,
 }
 
 /// Returns the solution of each equation, or `None` if it was not computed.
 pub(super) fn keys(equations: &[KeyEquation], products: Products, lists: &mut Lists) -> Vec<Option<Point>> {
-    let named = products.points(&equations.iter().map(|equation| equation.x).collect::<Vec<_>>());
+    let x = equations.iter().map(|KeyEquation { signature, .. }| words_from(&signature.r().to_bytes()));
+    let named = products.points(&x.collect::<Vec<_>>());
     // If R does not exist, another point takes its place, and the result is discarded.
     let points = iter::zip(&named, equations).map(|(point, equation)| {
         let point = point.unwrap_or_else(|| Point::from(&AffinePoint::GENERATOR));
-        point.signed(point.y_is_odd() != equation.y_is_odd)
+        point.signed(point.y_is_odd() != equation.signature.recovery.is_y_odd())
     });
     let multiples = odd_multiples(points.collect(), lists);
-    let factors: Vec<_> = equations.iter().map(|equation| equation.of_point).collect();
+    let factors: Vec<_> = equations.iter().map(|equation| equation.signature.s() * equation.inverse).collect();
     let made = multiples.and_then(|multiples| products.products(&factors, |of, multiple| multiples[multiple][of]));
     let Some(made) = made else { return vec![None; equations.len()] };
     for (product, equation) in iter::zip(made, equations) {
         lists.push(|list| {
             list.push(product);
-            GENERATOR.append_terms(&equation.of_generator, list);
+            GENERATOR.append_terms(&-(equation.z * equation.inverse), list);
         });
     }
     iter::zip(named, lists.take_sums()).map(|(point, sum)| point.and(sum)).collect()

@@ -18,19 +18,55 @@
 //!   negative. If members are tested, only the owner of a key can cause such an addition, with signatures by that key. If
 //!   keys are computed, any signature can. Then no list of the batch has a sum, and k256 recovers the keys.
 
+use std::iter;
+
 #[cfg(target_arch = "x86_64")]
 use fearless_simd::Level;
+use k256::elliptic_curve::point::AffineCoordinates;
+use k256::{AffinePoint, FieldBytes};
+
+use super::field::{Words, bytes_of, negative, words_from};
 
 #[cfg(target_arch = "x86_64")]
 mod four;
-mod points;
 mod single;
 #[cfg(test)]
 mod tests;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use four::{BETA, ODD_MULTIPLES, Products};
-pub(super) use points::Point;
+
+/// A point of the curve. It is not the identity. Each point of a table is one line of the processor's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(64))]
+pub(super) struct Point {
+    pub(super) x: Words,
+    pub(super) y: Words,
+}
+
+impl From<&AffinePoint> for Point {
+    /// Converts a point, which must not be the identity.
+    fn from(point: &AffinePoint) -> Self {
+        Self { x: words_from(&point.x()), y: words_from(&point.y()) }
+    }
+}
+
+impl Point {
+    /// Returns the point or its negative. Half of the points are negative, in no predictable order. The processor would
+    /// often predict a branch wrongly, so the code has no branch.
+    pub(super) fn signed(&self, is_negative: bool) -> Self {
+        let negative = negative(&self.y);
+        Self { x: self.x, y: std::array::from_fn(|at| if is_negative { negative[at] } else { self.y[at] }) }
+    }
+
+    pub(super) fn x(&self) -> FieldBytes {
+        bytes_of(&self.x)
+    }
+
+    pub(super) fn y_is_odd(&self) -> bool {
+        self.y[0] & 1 == 1
+    }
+}
 
 /// Lists of points to sum. All lists have the same length.
 pub(super) enum Lists {
@@ -87,4 +123,15 @@ impl Lists {
             Self::Single(lists) => lists.take_sums(),
         }
     }
+}
+
+/// For each level of a list of this length: the distance between the two points of a pair.
+fn levels(length: usize) -> impl Iterator<Item = usize> {
+    iter::successors(Some(1), |distance| Some(2 * distance)).take_while(move |distance| *distance < length)
+}
+
+/// The indexes of the two points of each pair. The points at multiples of `distance` form the pairs, in order.
+fn pairs(length: usize, distance: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> + ExactSizeIterator {
+    let number = length.div_ceil(distance) / 2;
+    (0..number).map(move |pair| (2 * pair * distance, (2 * pair + 1) * distance))
 }

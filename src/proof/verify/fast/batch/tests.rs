@@ -34,7 +34,7 @@ fn computed(digest: &Hash, signature: &RecoverableSignature) -> Option<Point> {
     let inverse = inverses(std::iter::once(signature.r()))[0];
     let mut lists = Lists::default();
     let products = lists.products().filter(|_| as_scalar(digest) != Scalar::ZERO)?;
-    keys(&[KeyEquation::new(signature, &as_scalar(digest), &inverse)], products, &mut lists)[0]
+    keys(&[KeyEquation { signature: *signature, z: as_scalar(digest), inverse }], products, &mut lists)[0]
 }
 
 /// Scalars near the edges. The tests also use them as digests.

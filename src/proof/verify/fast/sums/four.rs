@@ -9,7 +9,7 @@ use std::{array, iter};
 
 use fearless_simd::{Avx2, prelude::*};
 
-use super::points::{Point, levels, pairs};
+use super::{Point, levels, pairs};
 
 mod elements;
 mod products;

@@ -1,6 +1,6 @@
 //! Adds one list after another with k256's numbers, for processors without AVX2.
 
-use super::points::{Point, levels, pairs};
+use super::{Point, levels, pairs};
 use crate::verify::fast::field::{Number, number_of, words_from};
 
 /// A point in k256's numbers. Both coordinates have magnitude 1 in k256's terms.

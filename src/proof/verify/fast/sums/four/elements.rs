@@ -324,19 +324,14 @@ fn column_of_square<const AT: usize>(a: &[Four; LIMBS], twice: &[Four; LIMBS]) -
 
 /// Reduces columns to an element. Each column must be below 2^63.6, and the last column below 2^60.4.
 #[inline(always)]
-fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
+fn reduced(avx2: Avx2, columns: [Four; COLUMNS]) -> Elements {
     let limb = splat(avx2, LIMB);
     let (factor, shift) = (splat(avx2, BEYOND_LIMBS.0), BEYOND_LIMBS.1);
     // The columns above the first nine, as limbs. The last of these limbs has up to 32 bits.
-    let mut beyond = [limb; LIMBS];
+    let mut beyond = [splat(avx2, 0); LIMBS];
     for at in 0..LIMBS - 1 {
-        beyond[at] = columns[at + LIMBS] & limb;
-        let carried = columns[at + LIMBS] >> WIDTH;
-        if at + 1 < LIMBS - 1 {
-            columns[at + 1 + LIMBS] += carried;
-        } else {
-            beyond[at + 1] = carried;
-        }
+        let column = columns[at + LIMBS] + beyond[at];
+        (beyond[at], beyond[at + 1]) = (column & limb, column >> WIDTH);
     }
     let mut limbs = [limb; LIMBS];
     for at in 0..LIMBS {

@@ -24,7 +24,7 @@ use k256::{Scalar, U256};
 use super::elements::{Elements, Rows};
 use super::{SIDE_BY_SIDE, coordinates};
 use crate::verify::fast::digits::digits;
-use crate::verify::fast::field::{Words, words_from};
+use crate::verify::fast::field::{Words, inverses, words_from};
 use crate::verify::fast::sums::Point;
 
 #[cfg(test)]
@@ -98,24 +98,11 @@ impl Products {
         let groups = (0..=last).step_by(SIDE_BY_SIDE).map(|first| array::from_fn(|lane| (first + lane).min(last)));
         let products: Vec<Jacobian> =
             groups.map(|of| self.product(of.map(|of| (of, &scalars[of])), &multiple)).collect();
-        // First compute the product of all z. Then invert it, and remove one z after another from the end.
-        let mut z = Elements::small(avx2, 1);
-        let mut befores = Vec::with_capacity(products.len());
-        for product in &products {
-            befores.push(z);
-            z = z.product(avx2, &product.z);
-        }
-        let mut inverse = z.inverses(avx2)?;
-        let mut points: Vec<_> = iter::zip(&products, &befores)
-            .rev()
-            .map(|(point, before)| {
-                let of_point = inverse.product(avx2, before);
-                inverse = inverse.product(avx2, &point.z);
-                point.affine(avx2, &of_point)
-            })
-            .collect();
-        points.reverse();
-        Some(points.into_iter().flatten().take(scalars.len()).collect())
+        let z: Vec<_> = products.iter().map(|product| product.z).collect();
+        let inverses =
+            inverses(&z, Elements::small(avx2, 1), |one, other| one.product(avx2, other), |z| z.inverses(avx2))?;
+        let points = iter::zip(products, inverses).flat_map(|(point, inverse)| point.affine(avx2, &inverse));
+        Some(points.take(scalars.len()).collect())
     }
 
     /// Multiplies four points, given by their numbers, with their scalars.
@@ -134,16 +121,17 @@ impl Products {
                 let beta = Elements::of_words(avx2, [&BETA; SIDE_BY_SIDE]);
                 let (x, y) = coordinates(avx2, terms(PLACES - 1, 0).each_ref());
                 let mut sum = Jacobian { x, y, z: Elements::small(avx2, 1) };
-                for place in (0..PLACES).rev() {
-                    if place < PLACES - 1 {
+                // The sum begins with the first term of the highest place.
+                for term in 1..2 * PLACES {
+                    let (place, half) = (PLACES - 1 - term / 2, term % 2);
+                    if half == 0 {
                         for _ in 0..WIDTH {
                             sum = sum.doubled(avx2);
                         }
-                        let (x, y) = coordinates(avx2, terms(place, 0).each_ref());
-                        sum = sum.plus(avx2, &x, &y);
                     }
-                    let (x, y) = coordinates(avx2, terms(place, 1).each_ref());
-                    sum = sum.plus(avx2, &x.product(avx2, &beta), &y);
+                    let (x, y) = coordinates(avx2, terms(place, half).each_ref());
+                    let x = if half == 0 { x } else { x.product(avx2, &beta) };
+                    sum = sum.plus(avx2, &x, &y);
                 }
                 sum
             },
