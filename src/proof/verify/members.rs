@@ -69,9 +69,6 @@ impl Prepared {
     }
 
     pub(super) fn prepare(&self) {}
-
-    #[cfg(test)]
-    pub(super) fn learn<'a>(&self, _: impl IntoIterator<Item = &'a [usize]>) {}
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use k256::elliptic_curve::ff::PrimeField;
 use k256::{AffinePoint, ProjectivePoint, Scalar};
 
 use super::digits::digits;
-use super::field::words_from;
 use super::sums::Point;
 
 #[cfg(test)]
@@ -94,23 +93,17 @@ impl Multiples {
     pub(super) fn append_terms(&self, scalar: &Scalar, terms: &mut Vec<Point>) {
         debug_assert_ne!(*scalar, Scalar::ZERO, "the identity is no sum");
         let is_negative: bool = scalar.is_even().into();
-        let odd = if is_negative { -scalar } else { *scalar };
         let mut digits_and_signs = [(0, false); MOST_PLACES];
-        let digits = digits(words_from(&odd.to_bytes()), self.window.0, self.window.places());
+        let digits = digits(scalar, is_negative, self.window.0, self.window.places());
         digits_and_signs.iter_mut().zip(digits).for_each(|(place, digit)| *place = digit);
         // Only copy in this pass. Most entries of the tables are not in the processor's cache, and the processor can fetch many
         // at the same time.
         let tables = self.points.chunks_exact(self.window.digits());
         let begin = terms.len();
         terms.extend(tables.zip(&digits_and_signs).map(|(table, (half, _))| table[*half]));
-        for (term, (_, is_below_zero)) in terms[begin..].iter_mut().zip(digits_and_signs) {
-            *term = term.signed(is_below_zero != is_negative);
+        for (term, (_, is_negative)) in terms[begin..].iter_mut().zip(digits_and_signs) {
+            *term = term.signed(is_negative);
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn bytes(&self) -> usize {
-        self.points.capacity() * size_of::<Point>()
     }
 }
 

@@ -56,12 +56,6 @@ impl Prepared {
         Self { window, members: (0..members).map(|_| Member::default()).collect(), order }
     }
 
-    /// Learns the order in which the network signs. Each proof lists the members that signed it.
-    #[cfg(test)]
-    pub(crate) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
-        self.order.learn(proofs);
-    }
-
     pub(super) fn has_multiples(&self) -> bool {
         self.members.iter().any(|member| member.multiples.get().is_some())
     }

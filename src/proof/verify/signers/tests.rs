@@ -44,6 +44,12 @@ static SETS: LazyLock<Vec<Arc<Members>>> = LazyLock::new(|| {
     vec![prepared(&[]), prepared(&[1, 4]), prepared(&[0, 1, 2, 3, 4, 5])]
 });
 
+#[cfg(not(feature = "fast"))]
+impl crate::verify::members::Prepared {
+    #[allow(clippy::unused_self, reason = "the same function as in `fast`")]
+    fn learn<'a>(&self, _: impl IntoIterator<Item = &'a [usize]>) {}
+}
+
 fn make_known(known: &Members, key: &VerifyingKey) {
     while cfg!(feature = "fast") && !known.prepared.wants_preparing() {
         assert!(known.recovered(key).is_some());

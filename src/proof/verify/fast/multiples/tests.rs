@@ -6,6 +6,12 @@ use k256::elliptic_curve::ops::Reduce;
 
 use super::*;
 
+impl Multiples {
+    pub(in crate::verify::fast) fn bytes(&self) -> usize {
+        self.points.capacity() * size_of::<Point>()
+    }
+}
+
 fn scalar(bytes: [u8; 32]) -> Scalar {
     Scalar::reduce(&U256::from_be_slice(&bytes))
 }

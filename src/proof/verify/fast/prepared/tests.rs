@@ -7,6 +7,12 @@ use crate::verify::hash::Address;
 use crate::verify::members::Members;
 use crate::verify::signature::address_of;
 
+impl Prepared {
+    pub(in crate::verify) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
+        self.order.learn(proofs);
+    }
+}
+
 fn key(byte: u8) -> VerifyingKey {
     *SigningKey::from_slice(&[byte; 32]).unwrap().verifying_key()
 }

@@ -24,7 +24,7 @@ use k256::{Scalar, U256};
 use super::elements::{Elements, Rows};
 use super::{SIDE_BY_SIDE, coordinates};
 use crate::verify::fast::digits::digits;
-use crate::verify::fast::field::{Words, inverses, words_from};
+use crate::verify::fast::field::{Words, inverses};
 use crate::verify::fast::sums::Point;
 
 #[cfg(test)]
@@ -158,12 +158,9 @@ fn halves(scalar: &Scalar) -> [Scalar; 2] {
 }
 
 fn digits_of_half(half: &Scalar) -> [(usize, bool); PLACES] {
-    let is_negative: bool = half.is_high().into();
-    let positive = if is_negative { -half } else { *half };
     let mut all = [(0, false); PLACES];
-    for (place, (at, is_below_zero)) in iter::zip(&mut all, digits(words_from(&positive.to_bytes()), WIDTH, PLACES)) {
-        *place = (at, is_below_zero != is_negative);
-    }
+    let digits = digits(half, half.is_high().into(), WIDTH, PLACES);
+    all.iter_mut().zip(digits).for_each(|(place, digit)| *place = digit);
     all
 }
 
