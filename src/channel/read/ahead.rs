@@ -86,8 +86,8 @@ impl Ahead {
         let ReadPlan { source, settings, .. } = &*self.read_plan;
         // If this future is dropped, so is the reader, which may have advanced.
         let mut reader = self.reader.take().unwrap_or_else(|| Reader::new(source.clone(), settings.page_limit));
-        let answered = request(&mut reader, &self.read_plan, last).await;
-        let range = answered.map(|answered| answered.check(&self.read_plan, false));
+        let answered = request(&mut reader, &self.read_plan, last, false).await;
+        let range = answered.map(|answered| answered.check(&self.read_plan));
         if let Some(above) = leads_to(&range) {
             let (sender, ranges) = mpsc::channel(1);
             let task = tokio::spawn(read_on(reader, self.read_plan.clone(), above, sender));
@@ -116,9 +116,9 @@ async fn read_on(
     ranges: mpsc::Sender<Result<ReadRange, ReadError>>,
 ) -> Reader {
     loop {
-        let answered = request(&mut reader, &read_plan, Some(last)).await;
+        let answered = request(&mut reader, &read_plan, Some(last), true).await;
         let Ok(room) = ranges.reserve().await else { return reader };
-        let range = answered.map(|answered| answered.check(&read_plan, true));
+        let range = answered.map(|answered| answered.check(&read_plan));
         let above = leads_to(&range);
         room.send(range);
         match above {
@@ -128,27 +128,27 @@ async fn read_on(
     }
 }
 
-/// A range that has arrived.
-struct AnsweredRange {
-    range: Range,
-    took: Span<SystemTime>,
-    received: Timestamp,
-}
-
-async fn request(reader: &mut Reader, read_plan: &ReadPlan, last: Option<Offset>) -> Result<AnsweredRange, ReadError> {
+/// Requests the next range, and does not verify it yet.
+async fn request(
+    reader: &mut Reader,
+    read_plan: &ReadPlan,
+    last: Option<Offset>,
+    early: bool,
+) -> Result<ReadRange, ReadError> {
     let began = SystemTime::now();
     let range = reader.next(last).await?;
-    Ok(AnsweredRange { range, took: began..SystemTime::now(), received: read_plan.channel.parts.machine.time() })
+    let (took, received) = (began..SystemTime::now(), read_plan.channel.parts.machine.time());
+    let last = range.events.last().map(|event| event.offset);
+    Ok(ReadRange { range, last, early, took, received, checking: None })
 }
 
-impl AnsweredRange {
+impl ReadRange {
     /// Starts the verification of the events, unless the range is empty.
-    fn check(self, read_plan: &Arc<ReadPlan>, early: bool) -> ReadRange {
-        let Self { mut range, took, received } = self;
-        let events = std::mem::take(&mut range.events);
-        let last = events.last().map(|event| event.offset);
-        let checking = last.map(|_| AbortOnDropHandle::new(tokio::spawn(checked(read_plan.clone(), received, events))));
-        ReadRange { range, last, early, took, received, checking }
+    fn check(mut self, read_plan: &Arc<ReadPlan>) -> Self {
+        let (events, received) = (std::mem::take(&mut self.range.events), self.received);
+        let check = |_| AbortOnDropHandle::new(tokio::spawn(checked(read_plan.clone(), received, events)));
+        self.checking = self.last.map(check);
+        self
     }
 }
 

@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 
-use crate::read::reader::{FIRST_SPAN, first_since};
+use crate::read::reader::{FIRST_SPAN, after, first_since};
 use crate::read::source::Source;
 use api::windows::{Direction, END_OF_TIME, InDoubt, Windows};
 use api::{ApiError, MAX_PAGE};
@@ -90,15 +90,11 @@ impl FirstEvent {
         if let Some(event) = found
             && is_confirmed(source, &event).await?
         {
-            return Ok(Self::found(&event));
+            let (key, parsed) = (event.event_key(), Event::parse(event.json).ok());
+            let time = parsed.and_then(|event| Timestamp::from_second(event.payload.timestamp?).ok());
+            return Ok(Self::Found { key, time });
         }
         Ok(Self::AtLeast(first_since(source, second).await?))
-    }
-
-    fn found(event: &RawEvent) -> Self {
-        let parsed = Event::parse(event.json.clone()).ok();
-        let time = parsed.and_then(|event| Timestamp::from_second(event.payload.timestamp?).ok());
-        Self::Found { key: event.event_key(), time }
     }
 
     /// Returns the offset at which the events since the time begin, or `None` if no such event exists yet.
@@ -187,10 +183,6 @@ async fn is_confirmed(source: &dyn Source, event: &RawEvent) -> Result<bool, Api
 async fn not_yet(source: &dyn Source, second: i64, newest: Option<Offset>) -> Result<FirstEvent, ApiError> {
     let before = source.created(None, second - 1, 1).await?.events.first().map(|event| event.offset);
     Ok(if before < newest { FirstEvent::AtLeast(after(before)) } else { FirstEvent::NotYet { newest: before } })
-}
-
-fn after(offset: Option<Offset>) -> Offset {
-    offset.and_then(|offset| Offset::new(offset.get().saturating_add(1))).unwrap_or(Offset::ZERO)
 }
 
 #[cfg(test)]

@@ -81,7 +81,8 @@ async fn look(shared: &RunContext, trouble: &mut ErrorReporter) -> Result<(), Ch
     };
     let found: Vec<RawEvent> = events.into_iter().filter(is_new).collect();
     if !found.is_empty() {
-        appear(shared, found).await?;
+        let _closing = shared.gaps.closing.lock().await;
+        shared.commit_with(|| found_by(shared, None, found.into_iter())).await?;
     }
     let whole = match whole {
         Ok(whole) => whole,
@@ -124,35 +125,30 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Result<
     Ok((events, Ok(reaches.then_some((gap.above, gap.below)))))
 }
 
-/// Makes events late for every lane. A lane whose cursor is still below such an event reads it in order, and then no longer
-/// has to deliver it late.
-async fn appear(shared: &RunContext, found: Vec<RawEvent>) -> Result<(), ChannelError> {
-    let _closing = shared.gaps.closing.lock().await;
-    shared.commit_with(|| found_by(shared, None, found.into_iter())).await
-}
-
 /// Closes the gaps at those events that are in gaps, and returns the changes for these events. The events were read by the
-/// search, by a lane that reads for itself, or for a replay. The changes make them late for every lane except `sink`, which
-/// delivers them anyway. Must be called when the commit of the changes starts, see [`RunContext::commit_with`]. Otherwise the
-/// events would be lost if the commit is cancelled before.
-pub(crate) fn found_by(shared: &RunContext, sink: Option<&str>, events: impl Iterator<Item = RawEvent>) -> Vec<Change> {
-    let in_gap = events.filter(|event| shared.gaps.take(event.offset));
-    in_gap.flat_map(|event| appeared(shared, &event, sink)).collect()
-}
-
-/// Returns the changes that make an event late for every lane except the lane that already has it.
-fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<Change> {
-    let mut changes = vec![Change::Asked(shared.asked())];
-    // A lane that a reload has ended is included, because its cursor stays. The lane may return and continue at this cursor,
-    // perhaps with a batch that was read before the event was visible.
-    let sinks: Vec<SinkName> = shared.look(|ledger| ledger.cursors().keys().cloned().collect());
-    let pending = shared.channel.pending(event, shared.channel.parts.machine.time(), true);
-    let others = sinks.into_iter().filter(|sink| Some(&**sink) != has_it);
-    changes.extend(others.map(|sink| Change::Owe { sink, event: pending.clone() }));
-    let known = KnownEvent { key: event.event_key(), previous: event.offset.before(), digest: None };
-    lock(&shared.read).add([known]);
-    changes.push(Change::Appeared(known));
-    info!(channel = %shared.channel.identity.name, offset = event.offset.get(), "an event became visible below events that were already read: it is delivered late");
+/// search, by a lane that reads for itself, or for a replay. The changes make them late for every lane except `has_them`, which
+/// delivers them anyway. A lane whose cursor is still below such an event reads it in order, and then no longer has to deliver
+/// it late. Must be called when the commit of the changes starts, see [`RunContext::commit_with`]. Otherwise the events would be
+/// lost if the commit is cancelled before.
+pub(crate) fn found_by(
+    shared: &RunContext,
+    has_them: Option<&str>,
+    events: impl Iterator<Item = RawEvent>,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for event in events.filter(|event| shared.gaps.take(event.offset)) {
+        changes.push(Change::Asked(shared.asked()));
+        // A lane that a reload has ended is included, because its cursor stays. The lane may return and continue at this cursor,
+        // perhaps with a batch that was read before the event was visible.
+        let sinks: Vec<SinkName> = shared.look(|ledger| ledger.cursors().keys().cloned().collect());
+        let pending = shared.channel.pending(&event, shared.channel.parts.machine.time(), true);
+        let others = sinks.into_iter().filter(|sink| Some(&**sink) != has_them);
+        changes.extend(others.map(|sink| Change::Owe { sink, event: pending.clone() }));
+        let known = KnownEvent { key: event.event_key(), previous: event.offset.before(), digest: None };
+        lock(&shared.read).add([known]);
+        changes.push(Change::Appeared(known));
+        info!(channel = %shared.channel.identity.name, offset = event.offset.get(), "an event became visible below events that were already read: it is delivered late");
+    }
     changes
 }
 

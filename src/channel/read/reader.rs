@@ -211,12 +211,8 @@ impl Walk {
             let newest = source.created(None, middle, 1).await?.events.first().map(|event| event.offset);
             if newest > above { high = middle } else { low = middle }
         }
-        Ok(Self {
-            above,
-            top,
-            has_top: false,
-            windows: Windows::new(Direction::Up, low, END_OF_TIME, MAX_PAGE, FIRST_SPAN),
-        })
+        let windows = Windows::new(Direction::Up, low, END_OF_TIME, MAX_PAGE, FIRST_SPAN);
+        Ok(Self { above, top, has_top: false, windows })
     }
 
     /// Returns the next events of the range in ascending order: at least one, and at most `limit`. Returns `None` at the end
@@ -306,8 +302,12 @@ impl History {
 pub async fn first_since(source: &dyn Source, since: i64) -> Result<Offset, ApiError> {
     // The order of the events by `created` may differ from their order by offset, by at most `SKEW` seconds.
     let before = source.created(None, since.saturating_sub(SKEW), 1).await?;
-    let before = before.events.first().map(|event| event.offset.get());
-    Ok(before.and_then(|before| Offset::new(before.saturating_add(1))).unwrap_or(Offset::ZERO))
+    Ok(after(before.events.first().map(|event| event.offset)))
+}
+
+/// Returns the offset after this one, or the smallest offset.
+pub(crate) fn after(offset: Option<Offset>) -> Offset {
+    offset.and_then(|offset| Offset::new(offset.get().saturating_add(1))).unwrap_or(Offset::ZERO)
 }
 
 #[cfg(test)]

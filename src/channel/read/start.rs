@@ -169,40 +169,34 @@ async fn beginning(shared: &RunContext, lane_settings: &LaneSettings) -> Beginni
 
 /// Returns the last offset before the start of a plan. Waits while the service does not answer.
 async fn start(read_plan: Arc<ReadPlan>, reporter: &StatusReporter) -> Result<Option<Offset>, ChannelError> {
-    match read_plan.settings.start {
-        Start::Earliest => return Ok(None),
-        Start::Offset(first) => return Ok(first.before()),
-        Start::Time(time) => return first_since(&read_plan, time, reporter).await,
-        Start::Latest => {}
-    }
     let mut trouble = ErrorReporter::new(&read_plan, reporter, None);
     loop {
-        match read_plan.source.poll(None, 1).await {
-            Ok(page) => return Ok(page.events.first().map(|event| event.offset)),
+        let (answer, doing) = match read_plan.settings.start {
+            Start::Earliest => return Ok(None),
+            Start::Offset(first) => return Ok(first.before()),
+            Start::Latest => (newest(&read_plan).await, "asking for the latest event"),
+            Start::Time(time) => {
+                (first_since(&read_plan, time).await, "searching for the first event since the start time")
+            }
+        };
+        match answer {
+            Ok(offset) => return Ok(offset),
             Err(ApiError::ChannelGone(_)) => return Err(ChannelError::Gone),
-            Err(error) => trouble.wait_out("asking for the latest event", error).await,
+            Err(error) => trouble.wait_out(doing, error).await,
         }
     }
 }
 
+async fn newest(read_plan: &ReadPlan) -> Result<Option<Offset>, ApiError> {
+    Ok(read_plan.source.poll(None, 1).await?.events.first().map(|event| event.offset))
+}
+
 /// Returns the last offset before the first event that was created at `time` or later. If no such event exists yet, returns
-/// the newest offset. Waits while the service does not answer.
-async fn first_since(
-    read_plan: &ReadPlan,
-    time: Time,
-    reporter: &StatusReporter,
-) -> Result<Option<Offset>, ChannelError> {
-    let mut trouble = ErrorReporter::new(read_plan, reporter, None);
-    loop {
-        match FirstEvent::since(&*read_plan.source, time, read_plan.channel.parts.machine.time()).await {
-            Ok(first) => {
-                info!(channel = %read_plan.channel.identity.name, start = %time, first_event = %first, "reading begins at the first event since the start time");
-                return Ok(first.before());
-            }
-            Err(ApiError::ChannelGone(_)) => return Err(ChannelError::Gone),
-            Err(error) => trouble.wait_out("searching for the first event since the start time", error).await,
-        }
-    }
+/// the newest offset.
+async fn first_since(read_plan: &ReadPlan, time: Time) -> Result<Option<Offset>, ApiError> {
+    let first = FirstEvent::since(&*read_plan.source, time, read_plan.channel.parts.machine.time()).await?;
+    info!(channel = %read_plan.channel.identity.name, start = %time, first_event = %first, "reading begins at the first event since the start time");
+    Ok(first.before())
 }
 
 #[cfg(test)]
