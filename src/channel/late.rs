@@ -76,13 +76,12 @@ pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
             key = next_due(shared) => key,
         };
         // Boxed, because most channels have no late event.
-        Box::pin(settle_one(shared, key, &reporter)).await?;
+        Box::pin(async {
+            let answer = shared.by_plan(|read_plan| ask(shared, read_plan, key, &reporter)).await?;
+            take(shared, key, answer).await
+        })
+        .await?;
     }
-}
-
-async fn settle_one(shared: &RunContext, key: EventKey, reporter: &StatusReporter) -> Result<(), ChannelError> {
-    let answer = shared.by_plan(|read_plan| ask(shared, read_plan, key, reporter)).await?;
-    take(shared, key, answer).await
 }
 
 async fn next_due(shared: &RunContext) -> EventKey {

@@ -168,7 +168,7 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
     let mut next_look = Instant::now();
     loop {
         let batch = Box::pin(intake.next()).await?;
-        if intake.has_seen_newest() {
+        if intake.has_seen_newest {
             next_look = Instant::now() + LOOK_AHEAD;
         } else if next_look <= Instant::now() {
             let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(shared, &*source, &mut next_look)).await;

@@ -83,7 +83,10 @@ async fn carry_out(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Result<(), 
     let mut readings = BTreeMap::<ReplayId, Reading>::new();
     while let Some((id, replay)) = due(shared).await {
         let Some(next) = replay.next else {
-            finish(shared, id, &replay).await?;
+            shared.commit(vec![Change::SetReplay { id, state: ReplayState::Done }]).await?;
+            let Replay { from, to, events, .. } = replay;
+            let (channel, from, to) = (&shared.channel.identity.name, from.get(), to.get());
+            info!(target: ALWAYS, %channel, replay = id, from, to, events, "replay finished");
             continue;
         };
         let begin = || {
@@ -130,11 +133,7 @@ async fn step(
         }
     };
     match compare::compare(shared, stage, &events, Some(replay.to), false).await {
-        Ok(None) => {}
-        Ok(Some((contradiction, changes))) => {
-            shared.commit(changes).await?;
-            compare::log(shared, contradiction);
-        }
+        Ok(difference) => compare::record(shared, difference).await?,
         Err(error) => {
             trouble.wait_out("comparing the service's history", error).await;
             return Ok(None);
@@ -185,14 +184,6 @@ async fn release(
             board.comparisons.replayed(sink, keys.iter().copied());
         }
     }
-    Ok(())
-}
-
-async fn finish(shared: &RunContext, id: ReplayId, replay: &Replay) -> Result<(), ChannelError> {
-    shared.commit(vec![Change::SetReplay { id, state: ReplayState::Done }]).await?;
-    let Replay { from, to, events, .. } = replay;
-    let (channel, from, to) = (&shared.channel.identity.name, from.get(), to.get());
-    info!(target: ALWAYS, %channel, replay = id, from, to, events, "replay finished");
     Ok(())
 }
 

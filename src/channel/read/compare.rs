@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use tracing::error;
 
 use crate::deliver::batch::Disposition;
+use crate::error::ChannelError;
 use crate::read::source::Source;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::verify::{Rejection, Stage};
@@ -152,10 +153,16 @@ async fn contradict(
     Ok((contradiction, changes))
 }
 
-/// Logs a contradiction that was recorded.
-pub(crate) fn log(shared: &RunContext, Contradiction { offset, known, found, agrees_through, .. }: Contradiction) {
+/// Records and logs a new difference.
+pub(crate) async fn record(
+    shared: &RunContext,
+    difference: Option<(Contradiction, Vec<Change>)>,
+) -> Result<(), ChannelError> {
+    let Some((Contradiction { offset, known, found, agrees_through, .. }, changes)) = difference else { return Ok(()) };
+    shared.commit(changes).await?;
     let (known, found) = (known.map(tracing::field::display), found.map(tracing::field::display));
     error!(channel = %shared.channel.identity.name, offset = offset.get(), known, found, agrees_through = agrees_through.map(Offset::get), "the service has a different event at a known offset: the service was probably restored from a backup; new events are quarantined until an operator accepts the service's history, see `channeld status`");
+    Ok(())
 }
 
 /// Quarantines the events above the offset up to which the histories agree. The events up to this offset can still be

@@ -78,8 +78,8 @@ pub(crate) struct Intake {
     caught_up: bool,
     /// Whether the service's history was compared since the last start or error. Nothing is passed on before the comparison.
     is_compared: bool,
-    /// Whether the last range contains the newest event of the channel.
-    has_seen_newest: bool,
+    /// Whether the last range came from a poll for the latest events. If so, no other poll for the newest event is needed.
+    pub(crate) has_seen_newest: bool,
     trouble: ErrorReporter,
     pub(crate) reporter: StatusReporter,
 }
@@ -204,11 +204,6 @@ impl Intake {
         taking.await
     }
 
-    /// Whether the last range came from a poll for the latest events, so that no other poll for the newest event is needed.
-    pub(crate) fn has_seen_newest(&self) -> bool {
-        self.has_seen_newest
-    }
-
     /// Frees the memory of the events that were not passed on. These events are read again later.
     pub(crate) fn forget(&mut self) {
         self.ahead.forget();
@@ -296,10 +291,7 @@ impl Intake {
         let (stage, thorough) = (self.stage(None, None), !self.is_compared || is_apart);
         match compare::compare(&self.shared, &stage, &range.overlap, self.position, thorough).await {
             Ok(difference) => {
-                if let Some((contradiction, changes)) = difference {
-                    self.shared.commit(changes).await?;
-                    compare::log(&self.shared, contradiction);
-                }
+                compare::record(&self.shared, difference).await?;
                 self.is_compared = true;
             }
             Err(ApiError::ChannelGone(_)) => return Err(ChannelError::Gone),
