@@ -338,11 +338,7 @@ impl Comparison {
             if !may_end || retry.attempt() + 1 >= ATTEMPTS {
                 return Err(error);
             }
-            let asked = match &error {
-                ReadError::Api(error) => error.retry_after(),
-                _ => None,
-            };
-            sleep(retry.next_wait(asked)).await;
+            sleep(retry.next_wait(error.retry_after())).await;
         }
     }
 
@@ -409,7 +405,7 @@ pub struct Comparisons {
     last: Option<Instant>,
     sinks: BTreeMap<Arc<str>, LastComparison>,
     /// Why the comparison that is due is not complete. The results in `sinks` are then those of an earlier comparison.
-    error: Option<Problem>,
+    pub(crate) error: Option<Problem>,
 }
 
 /// The result of the last comparison for a sink.
@@ -430,11 +426,6 @@ impl Comparisons {
             missing: found.missing,
             first_missing: found.listed.iter().take(NAMED).map(|key| key.offset).collect(),
         })
-    }
-
-    /// Returns the error of the comparison that is due, until a comparison is complete.
-    pub(crate) fn error(&self) -> Option<&Problem> {
-        self.error.as_ref()
     }
 
     /// Records that these events will be delivered to the sink late, so that they no longer count as missing.

@@ -1,6 +1,7 @@
 //! Why a channel stops running, and why a range cannot be read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinError;
 
@@ -98,6 +99,11 @@ impl ReadError {
             Self::FarAbove { .. } => Problem::FAR_ABOVE,
             Self::NoneVerified { .. } => Problem::NONE_VERIFIED,
         }
+    }
+
+    /// Returns the wait that the service asked for.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        if let Self::Api(error) = self { error.retry_after() } else { None }
     }
 
     /// Returns whether the error is expected to end without an operator's help.

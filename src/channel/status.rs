@@ -452,6 +452,11 @@ impl Problem {
     /// The kind of the problem that a sink's target has asked all channels to wait.
     pub const ASKED_TO_WAIT: &str = "asked_to_wait";
 
+    /// Creates a problem that occurs now for the first time.
+    pub(crate) fn new(kind: &str, message: String, needs_attention: bool) -> Self {
+        Self { kind: kind.to_owned(), message, since: Timestamp::now(), times: 1, needs_attention }
+    }
+
     /// When the next occurrence of an error first happened, and how often. `earlier` is its last occurrence.
     pub(crate) fn repeated(earlier: Option<&Self>) -> (Timestamp, u32) {
         earlier.map_or_else(|| (Timestamp::now(), 1), |earlier| (earlier.since, earlier.times.saturating_add(1)))

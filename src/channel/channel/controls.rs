@@ -71,7 +71,7 @@ impl Handle {
         let mut turns = lock(&self.turns);
         if !turns.is_of(of_account) {
             *turns = Caller::of(of_account);
-            self.board().set_turns(turns.clone());
+            self.board().turns = turns.clone();
         }
         turns.clone()
     }

@@ -51,13 +51,6 @@ impl Handle {
     }
 }
 
-/// Why a comparison is not complete.
-struct Failure {
-    kind: &'static str,
-    message: String,
-    needs_attention: bool,
-}
-
 /// Compares the channel whenever a comparison is due.
 pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infallible {
     let handle = &shared.channel.handle;
@@ -74,17 +67,16 @@ pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infa
             let (channel, kind, needs_attention) = (&shared.channel.identity.name, error.name(), !error.heals());
             let error = Chain(&error);
             warn!(%channel, %error, "the history could not be compared with the sinks: retrying");
-            let message = format!("comparing the history with the sinks: {error}");
-            Some(Failure { kind, message, needs_attention })
+            Some(Problem::new(kind, format!("comparing the history with the sinks: {error}"), needs_attention))
         });
         let comparisons = &mut handle.board().comparisons;
         let is_complete = failure.is_none();
         comparisons.last = if is_complete { Some(began) } else { comparisons.last };
         comparisons.due = Some(began + if is_complete { every } else { RETRY.min(every) });
         let earlier = comparisons.error.take();
-        comparisons.error = failure.map(|Failure { kind, message, needs_attention }| {
-            let (since, times) = Problem::repeated(earlier.as_ref().filter(|earlier| earlier.kind == kind));
-            Problem { kind: kind.to_owned(), message, since, times, needs_attention }
+        comparisons.error = failure.map(|problem| {
+            let (since, times) = Problem::repeated(earlier.as_ref().filter(|earlier| earlier.kind == problem.kind));
+            Problem { since, times, ..problem }
         });
     }
 }
@@ -93,7 +85,7 @@ pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infa
 ///
 /// # Errors
 /// If the history could not be read to its end.
-async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<Option<Failure>, ReadError> {
+async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<Option<Problem>, ReadError> {
     let (channel, settings) = (&shared.channel, &read_plan.settings);
     let source = read_plan.quiet_source();
     let covered = channel.handle.board().comparisons.last.map_or(every, |last| last.elapsed()) + every;
@@ -127,7 +119,7 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
 }
 
 /// Reports the result in the status and the log. Returns the failure of the last sink that could not be read.
-fn report(shared: &RunContext, comparison: Comparison) -> Option<Failure> {
+fn report(shared: &RunContext, comparison: Comparison) -> Option<Problem> {
     let (channel, at) = (&shared.channel.identity.name, shared.channel.parts.machine.time());
     let mut unread = None;
     for SinkComparison { lane_settings, from, tally, missing, .. } in comparison.sinks {
@@ -138,7 +130,7 @@ fn report(shared: &RunContext, comparison: Comparison) -> Option<Failure> {
                 let (kind, needs_attention, error) = (error.kind(), error.needs_attention(), Chain(&error));
                 warn!(%channel, %sink, %error, "the sink could not be read to compare it with the history: retrying");
                 let message = format!("comparing the history with sink {sink}: {error}");
-                unread = Some(Failure { kind, message, needs_attention });
+                unread = Some(Problem::new(kind, message, needs_attention));
                 continue;
             }
             Err(why) => {

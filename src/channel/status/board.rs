@@ -19,8 +19,8 @@ use crate::status::pace::{Pace, Progress, seconds_left};
 use crate::status::replays::{ReplayBoard, ReplayStatus};
 use crate::status::watchers::Watchers;
 use crate::status::{
-    Activity, ChannelStatus, Condition, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, Problem,
-    SignerStatus, StoredEvents,
+    Activity, ChannelStatus, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, Problem, SignerStatus,
+    StoredEvents,
 };
 use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;
@@ -79,7 +79,7 @@ pub struct Board {
     /// When each poll in progress was sent. The polls own these times.
     asked: Vec<Weak<Instant>>,
     memory: Arc<ChannelMemory>,
-    turns: Arc<Caller>,
+    pub(crate) turns: Arc<Caller>,
     /// Boxed, because a node of the map has room for eleven values, and most channels have one lane.
     pub(crate) lanes: BTreeMap<Arc<str>, Box<LaneBoard>>,
 }
@@ -97,23 +97,10 @@ pub(crate) struct LaneBoard {
     pace: Pace,
 }
 
-impl LaneBoard {
-    /// Whether the sink refuses one event after another, and each becomes a dead letter soon. If `give_up_after` is long, the
-    /// next event waits instead, and everything behind it.
-    fn gives_up(&self) -> bool {
-        self.status.dead_letters_in_a_row > 0 && self.gave_up.is_some_and(|at| at.elapsed() < GIVES_UP)
-    }
-}
-
 impl Board {
     /// Creates the board of a channel with this memory account and these turns.
     pub(crate) fn of(memory: Arc<ChannelMemory>, turns: Arc<Caller>) -> Self {
         Self { memory, turns, ..Self::default() }
-    }
-
-    /// Replaces the turns, because the channel belongs to another account now.
-    pub(crate) fn set_turns(&mut self, turns: Arc<Caller>) {
-        self.turns = turns;
     }
 
     /// Returns the channel's current status, with the lanes of these sinks. The durable facts are read from `ledger`.
@@ -149,7 +136,7 @@ impl Board {
             pending_full,
             watchers: self.watchers.statuses(),
             replay_error: self.replays.problem(&replays),
-            compare_error: self.comparisons.error().cloned(),
+            compare_error: self.comparisons.error.clone(),
             replays,
             unanswered_seconds: self.silence().map(|silence| silence.as_secs()),
             lanes,
@@ -327,19 +314,22 @@ impl Board {
 
     fn lane_status(&self, sink: &Arc<str>, newest: Option<Offset>, pauses: &Pauses, ledger: &Ledger) -> LaneStatus {
         let lane = self.lanes.get(sink);
-        let LaneStatus { error, mut reading, refill, ahead, without_confidence, dead_letters_in_a_row, .. } =
-            lane.map(|lane| lane.status.clone()).unwrap_or_default();
-        if let Some(reading) = &mut reading {
+        let mut status = lane.map(|lane| lane.status.clone()).unwrap_or_default();
+        if let Some(reading) = &mut status.reading {
             self.show_wait(reading);
         }
         // If the sink was already closed when the lane began, the lane has no error of its own.
-        let error = error.or_else(|| lane.and(pauses.gone.get(&**sink)).cloned());
-        let state = match (&error, &reading) {
+        status.error = status.error.or_else(|| lane.and(pauses.gone.get(&**sink)).cloned());
+        // Whether the sink refuses one event after another, and each becomes a dead letter soon. If `give_up_after` is long, the
+        // next event waits instead, and everything behind it.
+        let gave_up = lane.and_then(|lane| lane.gave_up).is_some_and(|at| at.elapsed() < GIVES_UP);
+        let gives_up = gave_up && status.dead_letters_in_a_row > 0;
+        let state = match (&status.error, &status.reading) {
             _ if pauses.paused.sinks.contains_key(sink) || lane.is_none() && pauses.paused.channel.is_some() => {
                 LaneState::Paused
             }
             _ if lane.is_none() => LaneState::Stopped,
-            (Some(_), _) if lane.is_some_and(|lane| lane.gives_up()) => LaneState::GivingUp,
+            (Some(_), _) if gives_up => LaneState::GivingUp,
             (Some(error), _) if error.needs_attention => LaneState::Blocked,
             (Some(_), _) => LaneState::Retrying,
             (None, Some(_)) => LaneState::Behind,
@@ -365,16 +355,11 @@ impl Board {
             queued_batches: lane.and_then(|lane| lane.waiting.as_ref()).map_or(0, Waiting::batches),
             events_per_second,
             seconds_left: events_per_second.and_then(|per_second| seconds_left(lag_events?, per_second)),
-            refill: refill.filter(|refill| cursor < Some(refill.to) || owes_lost),
-            ahead: ahead.filter(|ahead| cursor < Some(*ahead)),
+            refill: status.refill.filter(|refill| cursor < Some(refill.to) || owes_lost),
+            ahead: status.ahead.filter(|ahead| cursor < Some(*ahead)),
             compared: self.comparisons.of(sink),
-            early_ack: lane.and_then(|lane| lane.status.early_ack.clone()),
-            without_confidence,
-            dead_letters_in_a_row,
-            condition: Condition::default(),
             state,
-            error,
-            reading,
+            ..status
         }
     }
 

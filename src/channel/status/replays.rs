@@ -67,14 +67,12 @@ impl ReplayBoard {
         }
     }
 
-    /// Returns the problem that delays these unfinished replays.
+    /// Returns the problem that delays these unfinished replays: the error or, without one, the problem of the first running
+    /// replay whose sink is not configured.
     pub(crate) fn problem(&self, replays: &[ReplayStatus]) -> Option<Problem> {
-        let error = self.error.clone().filter(|_| !replays.is_empty());
-        error.or_else(|| self.missing_sink(replays))
-    }
-
-    /// Returns the problem of the first running replay whose sink is not configured.
-    fn missing_sink(&self, replays: &[ReplayStatus]) -> Option<Problem> {
+        if self.error.is_some() && !replays.is_empty() {
+            return self.error.clone();
+        }
         let (configured, since) = self.configured.as_ref()?;
         let running = replays.iter().filter(|replay| replay.state == ReplayState::Running);
         let mut sinks = running.flat_map(|replay| replay.sinks.iter().map(|sink| (replay.id, sink)));
@@ -83,8 +81,7 @@ impl ReplayBoard {
             "replay {id} waits, because sink {sink} is not configured: configure the sink again, or cancel the replay with `channeld replay \
              CHANNEL --cancel {id}`"
         );
-        let kind = Problem::SINK_NOT_CONFIGURED.to_owned();
-        Some(Problem { kind, message, since: *since, times: 1, needs_attention: true })
+        Some(Problem { since: *since, ..Problem::new(Problem::SINK_NOT_CONFIGURED, message, true) })
     }
 
     /// Returns the status of every recorded replay, in the order of their numbers.

@@ -93,11 +93,7 @@ impl ErrorReporter {
     /// failed.
     pub(crate) async fn wait_out(&mut self, doing: &'static str, error: impl Into<ReadError>) {
         let error = error.into();
-        let asked = match &error {
-            ReadError::Api(error) => error.retry_after(),
-            _ => None,
-        };
-        let wait = self.retry.next_wait(asked);
+        let wait = self.retry.next_wait(error.retry_after());
         self.report(doing, &error, wait);
         sleep(wait).await;
     }
@@ -166,8 +162,7 @@ pub(crate) struct PauseOnBoard<'a> {
 impl<'a> PauseOnBoard<'a> {
     pub(crate) fn begin(handle: &'a Handle, sink: &'a Arc<str>, left: Duration) -> Self {
         let message = format!("the target has asked all channels to wait, for {} s more", left.as_secs() + 1);
-        let (kind, since) = (Problem::ASKED_TO_WAIT.to_owned(), Timestamp::now());
-        let problem = Problem { kind, message, since, times: 1, needs_attention: false };
+        let problem = Problem::new(Problem::ASKED_TO_WAIT, message, false);
         handle.board().lane(sink).status.error.get_or_insert(problem);
         Self { handle, sink }
     }

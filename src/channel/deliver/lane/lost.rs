@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -96,8 +95,7 @@ impl Lane {
              accept the sink as it is and continue above {cursor}: `channeld resume {channel} --sink {sink} --accept-loss`"
         );
         error!(%channel, %sink, reason = message, "sink has no position: nothing is delivered until an operator decides");
-        let (kind, since) = (Problem::POSITION_MISSING.to_owned(), Timestamp::now());
-        let problem = Problem { kind, message, since, times: 1, needs_attention: true };
+        let problem = Problem::new(Problem::POSITION_MISSING, message, true);
         let handle = self.shared.channel.handle.clone();
         handle.board().lane_problem(&sink, Some(problem.clone()));
         handle.sink_is_gone(&sink, problem);
