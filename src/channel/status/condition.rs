@@ -84,19 +84,8 @@ impl Condition {
             Self::Ok => Level::Good,
             Self::Elsewhere | Self::SinkPaused | Self::Paused => Level::Aside,
             Self::Behind => Level::Behind,
-            Self::AwaitingMemory | Self::AwaitingTurn | Self::AwaitingProof | Self::Waiting | Self::SinkRetrying => {
-                Level::Passing
-            }
-            Self::NotReady
-            | Self::SinkStopped
-            | Self::SinkBlocked
-            | Self::SinkGivingUp
-            | Self::Blocked
-            | Self::TooManyPending
-            | Self::QuarantineFull
-            | Self::InDoubt
-            | Self::Gone
-            | Self::Stopped => Level::NeedsAction,
+            passing if passing < Self::NotReady => Level::Passing,
+            _ => Level::NeedsAction,
         }
     }
 

@@ -96,7 +96,17 @@ impl DeliveryTail {
     pub fn look(&self, from: Option<u64>, limit: usize) -> DeliveryPage {
         let mut kept = lock(&self.kept);
         kept.looked_at = Some(Instant::now());
-        kept.from(from, limit)
+        let Some(from) = from.filter(|from| *from < kept.next) else {
+            return DeliveryPage { deliveries: Vec::new(), missed: 0, next: kept.next };
+        };
+        let at = kept.deliveries.partition_point(|delivered| delivered.number < from);
+        let deliveries: Vec<_> = kept.deliveries.range(at..).take(limit).cloned().collect();
+        let next = match deliveries.last() {
+            Some(last) if deliveries.len() == limit => last.number + 1,
+            _ => kept.next,
+        };
+        let shown = u64::try_from(deliveries.len()).unwrap_or(u64::MAX);
+        DeliveryPage { deliveries, missed: (next - from).saturating_sub(shown), next }
     }
 
     /// Waits until a delivery has this number or a higher number, but for at most `wait`.
@@ -128,20 +138,6 @@ impl RecentDeliveries {
                 self.records.remove(&(oldest.record.channel.id, oldest.record.offset));
             }
         }
-    }
-
-    fn from(&self, from: Option<u64>, limit: usize) -> DeliveryPage {
-        let Some(from) = from.filter(|from| *from < self.next) else {
-            return DeliveryPage { deliveries: Vec::new(), missed: 0, next: self.next };
-        };
-        let at = self.deliveries.partition_point(|delivered| delivered.number < from);
-        let deliveries: Vec<_> = self.deliveries.range(at..).take(limit).cloned().collect();
-        let next = match deliveries.last() {
-            Some(last) if deliveries.len() == limit => last.number + 1,
-            _ => self.next,
-        };
-        let shown = u64::try_from(deliveries.len()).unwrap_or(u64::MAX);
-        DeliveryPage { deliveries, missed: (next - from).saturating_sub(shown), next }
     }
 }
 

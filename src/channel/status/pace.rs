@@ -23,7 +23,10 @@ impl Pace {
     pub(crate) fn note(&mut self, position: Offset, now: Instant) {
         let is_due = |(last, _): &(Instant, Offset)| now.saturating_duration_since(*last) >= SAMPLE;
         if self.samples.back().is_none_or(is_due) {
-            self.forget(now);
+            // Of the samples that are older than the window, only the newest is kept.
+            while self.samples.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW) {
+                self.samples.pop_front();
+            }
             self.samples.push_back((now, position));
         }
     }
@@ -53,13 +56,6 @@ impl Pace {
             (Some(first), Some(before)) if age(first) < SAMPLE => Some(*before),
             (Some(first), _) => Some(*first),
             (None, before) => Some((now.checked_sub(WINDOW)?, before?.1)),
-        }
-    }
-
-    /// Removes the samples that are older than the window, except the newest of these samples.
-    fn forget(&mut self, now: Instant) {
-        while self.samples.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW) {
-            self.samples.pop_front();
         }
     }
 }

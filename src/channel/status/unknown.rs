@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use tracing::warn;
 
 use crate::channel::controls::Handle;
-use crate::status::UnknownValueStatus;
-use crate::status::board::Board;
+use crate::status::{ChannelStatus, UnknownValueStatus};
 use proof::event::{Offset, UnknownValue};
 use telemetry::metrics::ChannelMetrics;
 
@@ -18,12 +17,12 @@ const MAX_LISTED: usize = 50;
 /// The distinct unknown values in a range of events, each with the offset of its first event. The board is locked once per
 /// range, even if every event has a new member.
 #[derive(Debug, Default)]
-pub(crate) struct FoundValues(Vec<(UnknownValue, Offset)>);
+pub(crate) struct FoundValues(Vec<(UnknownValue, Option<Offset>)>);
 
 impl FoundValues {
     pub(crate) fn note(&mut self, offset: Offset, value: &UnknownValue) {
         if self.0.len() < MAX_LISTED && !self.0.iter().any(|(known, _)| known == value) {
-            self.0.push((value.clone(), offset));
+            self.0.push((value.clone(), Some(offset)));
         }
     }
 }
@@ -36,46 +35,32 @@ pub(crate) struct UnknownReporter {
 }
 
 impl UnknownReporter {
-    /// Reports the unknown values in events.
-    pub(crate) fn report_events(&self, FoundValues(found): FoundValues) {
-        if !found.is_empty() {
-            self.report(found.into_iter().map(|(value, offset)| (value, Some(offset))));
-        }
-    }
-
     /// Reports an unknown value that is not part of an event.
     pub(crate) fn report_one(&self, value: UnknownValue) {
-        self.report([(value, None)].into_iter());
+        self.report(FoundValues(vec![(value, None)]));
     }
 
-    fn report(&self, found: impl Iterator<Item = (UnknownValue, Option<Offset>)>) {
-        let mut board = self.handle.board();
-        for (value, offset) in found {
-            let what = value.what;
-            if board.is_news(value, offset) {
-                self.metrics.unknown_value(what);
+    /// Lists, logs and counts each unknown value, unless it is already listed. If the list is full, a value that is not listed is
+    /// counted each time.
+    pub(crate) fn report(&self, FoundValues(found): FoundValues) {
+        if found.is_empty() {
+            return;
+        }
+        let ChannelStatus { channel, unknown_values: listed, .. } = &mut self.handle.board().status;
+        for (UnknownValue { what, value }, offset) in found {
+            if listed.iter().any(|known| known.what == what && known.value == value) {
+                continue;
+            }
+            self.metrics.unknown_value(what);
+            if listed.len() < MAX_LISTED {
+                let part = <&str>::from(what);
+                warn!(%channel, what = part, %value, offset = offset.map(Offset::get), "the service sent a value that this version does not know: nothing is lost; look for a newer version of channeld");
+                listed.push(UnknownValueStatus { what, value, offset, since: Timestamp::now() });
+                if listed.len() == MAX_LISTED {
+                    warn!(%channel, values = MAX_LISTED, "more values that this version does not know are only counted");
+                }
             }
         }
-    }
-}
-
-impl Board {
-    /// Lists and logs an unknown value, unless it is already listed. Returns whether it was not listed. If the list is full,
-    /// a value that is not listed counts as new each time.
-    fn is_news(&mut self, UnknownValue { what, value }: UnknownValue, offset: Option<Offset>) -> bool {
-        let listed = &mut self.status.unknown_values;
-        if listed.iter().any(|known| known.what == what && known.value == value) {
-            return false;
-        }
-        if listed.len() < MAX_LISTED {
-            let (channel, part) = (&self.status.channel, <&str>::from(what));
-            warn!(%channel, what = part, %value, offset = offset.map(Offset::get), "the service sent a value that this version does not know: nothing is lost; look for a newer version of channeld");
-            listed.push(UnknownValueStatus { what, value, offset, since: Timestamp::now() });
-            if listed.len() == MAX_LISTED {
-                warn!(%channel, values = MAX_LISTED, "more values that this version does not know are only counted");
-            }
-        }
-        true
     }
 }
 

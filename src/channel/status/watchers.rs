@@ -52,12 +52,6 @@ pub(crate) fn watcher_of(record: &Record) -> Option<(Uuid, Option<&'static str>)
     Some((record.facts().get(Field::WatcherId)?.parse().ok()?, record.network))
 }
 
-impl KnownWatcher {
-    fn is_due(&self, now: Instant) -> bool {
-        self.asked.is_none_or(|at| now.duration_since(at) >= ASK_AGAIN)
-    }
-}
-
 impl Watchers {
     /// Notes a watcher and the network of one of its events.
     pub(crate) fn note(&mut self, id: Uuid, network: Option<&'static str>) {
@@ -69,7 +63,8 @@ impl Watchers {
 
     /// Returns a watcher whose name has to be requested now, and records the request.
     pub fn next_due(&mut self, now: Instant) -> Option<Uuid> {
-        let (id, known) = self.0.iter_mut().find(|(_, known)| known.is_due(now))?;
+        let is_due = |known: &KnownWatcher| known.asked.is_none_or(|at| now.duration_since(at) >= ASK_AGAIN);
+        let (id, known) = self.0.iter_mut().find(|(_, known)| is_due(known))?;
         known.asked = Some(now);
         Some(*id)
     }

@@ -46,7 +46,7 @@ impl Checked {
         let mut found = FoundValues::default();
         let verdicts = settings.verification.verifier.verify_noting(events, |offset, value| found.note(offset, value));
         if let Some(unknown) = unknown {
-            unknown.report_events(found);
+            unknown.report(found);
         }
         verdicts.into_iter().map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }
