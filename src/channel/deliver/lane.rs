@@ -361,7 +361,7 @@ impl Lane {
         let (metrics, taken) = (&self.shared.channel.metrics, first + beyond.len());
         metrics.offered(&self.settings.name, took, taken, error);
         if taken > 0 {
-            self.refused_events.accepted();
+            self.refused_events.gave_up_alone = false;
         }
         let beyond = messages[first..].iter().filter(|message| beyond.contains(&message.event_key()));
         let taken_ones = messages[..first].iter().chain(beyond);

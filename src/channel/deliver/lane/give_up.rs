@@ -52,7 +52,7 @@ pub(super) struct RefusedEvents {
     /// Whether the sink has accepted a later event since it refused the first of these events.
     others_accepted: bool,
     /// Whether an event without a next one became a dead letter, and the sink has accepted no event since.
-    gave_up_alone: bool,
+    pub(super) gave_up_alone: bool,
 }
 
 impl Lane {
@@ -180,11 +180,6 @@ impl Lane {
 }
 
 impl RefusedEvents {
-    /// Notes that the sink has accepted an event.
-    pub(super) fn accepted(&mut self) {
-        self.gave_up_alone = false;
-    }
-
     /// Removes the events before the first waiting event, because they are no longer refused.
     fn begin_at(&mut self, first: &EventKey, others_accepted: bool) {
         let before = self.events.iter().position(|(refused, _)| refused.event_key() == *first);

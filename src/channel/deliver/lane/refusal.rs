@@ -1,7 +1,5 @@
 //! Handles a sink that refuses events: the waits of the lane, and the reports of the refusals.
 
-use std::time::Duration;
-
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::field::{DisplayValue, display};
@@ -32,15 +30,21 @@ impl Lane {
             | SinkError::Displaced { .. } => None,
         };
         let wait = self.retry.next_wait(retry_after);
-        let (handle, sink) = (&self.shared.channel.handle, &self.settings.name);
-        let problem = report_refusal(handle, sink, &error, self.retry.attempt());
-        self.log_refusal(&error, wait);
+        let (handle, channel, sink) = (&self.shared.channel.handle, &self.identity.channel.name, &self.settings.name);
+        let (attempt, trace_id, wait_ms) = (self.retry.attempt(), self.trace_id(), wait.as_millis());
+        let problem = report_refusal(handle, sink, &error, attempt);
         if let SinkError::Gone { .. } = error {
+            error!(%channel, %sink, trace_id, error = %Chain(&error), "sink accepts no more events: new events wait until an operator resumes the sink");
             handle.sink_is_gone(sink, problem);
-        } else {
-            // The wait can be an hour. An operator who has repaired the sink can end the wait by resuming the sink.
-            tokio::select! { biased; _ = stop.run_until_cancelled(sleep(wait)) => {} () = handle.sink_resumed(sink) => {} }
+            return self.until_active(stop).await;
         }
+        if attempt == 1 {
+            warn!(%channel, %sink, trace_id, wait_ms, error = %Chain(&error), "sink refused: its events wait and will be offered again");
+        } else {
+            debug!(%channel, %sink, trace_id, attempt, wait_ms, error = %Chain(&error), "sink refused again");
+        }
+        // The wait can be an hour. An operator who has repaired the sink can end the wait by resuming the sink.
+        tokio::select! { biased; _ = stop.run_until_cancelled(sleep(wait)) => {} () = handle.sink_resumed(sink) => {} }
         self.until_active(stop).await
     }
 
@@ -67,19 +71,6 @@ impl Lane {
             return Err(ChannelError::Lost.into());
         }
         Ok(())
-    }
-
-    fn log_refusal(&self, error: &SinkError, wait: Duration) {
-        let (channel, sink, attempt) = (&self.identity.channel.name, &self.settings.name, self.retry.attempt());
-        let trace_id = self.trace_id();
-        let (wait_ms, gone, error) = (wait.as_millis(), matches!(error, SinkError::Gone { .. }), Chain(error));
-        if gone {
-            error!(%channel, %sink, trace_id, %error, "sink accepts no more events: new events wait until an operator resumes the sink");
-        } else if attempt == 1 {
-            warn!(%channel, %sink, trace_id, wait_ms, %error, "sink refused: its events wait and will be offered again");
-        } else {
-            debug!(%channel, %sink, trace_id, attempt, wait_ms, %error, "sink refused again");
-        }
     }
 
     pub(super) fn trace_id(&self) -> Option<DisplayValue<TraceId>> {
