@@ -1,14 +1,11 @@
 //! One lane of a stream: its claim, its position, and the events in the stream that the state does not record as delivered.
 //!
-//! The lane decides which events are appended, and with which position. A [`Log`] appends them, for one kind of server.
-//!
 //! # Invariants
 //!
 //! * **Nothing is appended without a claim.** A delivery removes the claim, and restores it only if the delivery succeeded.
 //!   If the delivery failed, or its future was dropped, its events may have reached the server. The lane then resumes and
 //!   claims again. After the new claim, earlier appends can no longer take effect, and the position shows which of them
 //!   took effect.
-//! * **One position.** A delivery begins only if the stream has the position that the caller expects.
 //! * **A refusal concerns one event.** If an event is too large, or the stream does not accept it, the position covers all
 //!   events before it, and only this event is reported. If the stream accepts no event, this is reported instead (see
 //!   `narrowing`).
@@ -21,8 +18,7 @@ use tokio::sync::OwnedMutexGuard;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::log::{Appended, ClaimedPosition, Log, UnrecordedEvents};
-use super::{Position, Unrecorded};
+use super::{Appended, ClaimedPosition, Log, Position, Unrecorded, UnrecordedEvents};
 use crate::narrowing::{OTHERS, OtherContent};
 use crate::{
     Delivery, Fault, LaneRef, LateDelivery, Position as LanePosition, Recorded, Resumed, SinkError, Undelivered,

@@ -29,7 +29,6 @@ pub(crate) struct Position {
     /// Identifies the last delivery.
     pub(crate) delivery: Uuid,
     /// The highest offset up to which every event was delivered. `None` before the first event.
-    #[serde(default)]
     pub(crate) through: Option<Offset>,
     /// The highest offset of a delivered event that `offsets` does not name.
     pub(crate) prior: Option<Offset>,
