@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! resume, deliver ──► sink::stream::Lane ──► log ──► server     requests to the servers, refused or without an answer
-//! probe ──────────────────────────────────────┼────► probe      the checks of `check --connect`, without effects
-//!                                             ├────► mapping    whether the account maps subjects to others
+//! probe ──────────────────────────────────────┼────► probe      checks without effects; whether the account maps subjects to others
 //!                                             ├────► stream     the requirements on the stream; how it is created
 //!                                             └────► message    the messages of events, and of the lane's position
 //! ```
@@ -77,10 +76,6 @@
 //! * JetStream answers when a message is in the server's file. By default, the server syncs this file within two minutes. A
 //!   power loss can lose the last messages of a stream without replicas. The stream is then in an earlier state, as after a
 //!   restore. `sync_interval: always`, or replicas, prevent this.
-//!
-//! # Invariants
-//!
-//! * **Bounded.** A batch is bounded in events and in bytes, and a request by the timeout.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,12 +90,10 @@ use net::tasks::lock;
 
 mod failure;
 mod log;
-mod mapping;
 mod message;
 mod probe;
 mod server;
 mod stream;
-mod subjects;
 
 use log::LaneLog;
 use server::Server;

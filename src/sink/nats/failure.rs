@@ -35,20 +35,23 @@ pub(super) enum RequestFailure {
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct ServerRefusal {
     #[serde(default)]
-    pub(super) err_code: u64,
+    err_code: u64,
     #[serde(default)]
     description: String,
 }
 
-impl ServerRefusal {
+impl RequestFailure {
+    /// Whether the server has refused the request with this code.
+    pub(super) fn is(&self, code: u64) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.err_code == code)
+    }
+
     /// The sequence number of the last message on a subject, if the server refuses a message because of this number.
     pub(super) fn last_sequence(&self) -> Option<u64> {
-        let number = self.description.rsplit(' ').next()?.parse().ok();
-        number.filter(|number| self.err_code == WRONG_SEQUENCE && *number > 0)
+        let Self::Refused(ServerRefusal { err_code: WRONG_SEQUENCE, description }) = self else { return None };
+        description.rsplit(' ').next()?.parse().ok().filter(|number| *number > 0)
     }
-}
 
-impl RequestFailure {
     /// The error of a request that uses this stream. `denied` returns a report of the server about a missing permission.
     /// `refused` makes the error for a code that is not about the server or the stream as a whole.
     pub(super) fn error(

@@ -1,6 +1,4 @@
 //! The events and positions of one lane in a JetStream stream.
-//!
-//! Each message has the condition that the lane's last position message has not changed. The server checks this condition.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +12,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use tracing::info;
 
-use super::failure::{DUPLICATE, NO_STREAM, RequestFailure, ServerRefusal, WRONG_SEQUENCE};
+use super::failure::{DUPLICATE, NO_STREAM, RequestFailure, WRONG_SEQUENCE};
 use super::message::{Outgoing, Position, key_of};
 use super::server::Server;
 use super::stream::{BATCH, Facts};
@@ -62,7 +60,6 @@ impl LaneLog {
         Self { server, identity, subject, epoch: None, sequence: 0, since: 0, filters, facts, again: None }
     }
 
-    /// Reads the lane's position without taking the lane over.
     pub(super) async fn position(&self) -> Result<LanePosition, SinkError> {
         Ok(match self.last().await? {
             None => LanePosition::Missing(self.missing()),
@@ -87,7 +84,7 @@ impl LaneLog {
     async fn last(&self) -> Result<Option<(u64, Position)>, SinkError> {
         let server = &self.server;
         let stored = match server.message(&json!({"last_by_subj": self.subject})).await {
-            Err(RequestFailure::Refused(ServerRefusal { err_code: NO_STREAM, .. })) => None,
+            Err(failure) if failure.is(NO_STREAM) => None,
             stored => stored.map_err(|failure| server.error_in("reading", failure))?,
         };
         let Some(stored) = stored else { return Ok(None) };
@@ -142,26 +139,29 @@ impl LaneLog {
     async fn publish_position(
         &mut self,
         sequence: u64,
-        position: &Position,
+        lane: &stream::Position,
+        since: Option<u64>,
         mut headers: HeaderMap,
     ) -> Result<(), RequestFailure> {
+        let (instance, follow, filters) = (self.server.instance, !self.facts.batches, self.filters.clone());
+        let position = Position { lane: lane.clone(), instance, follow, since, filters };
         headers.insert(NATS_EXPECTED_STREAM, &*self.server.settings.stream);
         headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, sequence.to_string());
         headers.insert("Content-Type", "application/json");
         if self.facts.rollups {
             headers.insert(NATS_ROLLUP, "sub");
         }
-        let ack = self.server.publish(self.subject.clone(), headers, stream::json(position)).await?;
+        let ack = self.server.publish(self.subject.clone(), headers, stream::json(&position)).await?;
         self.sequence = ack.seq;
         Ok(())
     }
 
     /// Publishes the events of a batch and then the position, all or nothing.
-    async fn publish_batch(&mut self, events: Vec<Outgoing>, position: &Position) -> Result<(), RequestFailure> {
+    async fn publish_batch(&mut self, events: Vec<Outgoing>, lane: &stream::Position) -> Result<(), RequestFailure> {
         if events.is_empty() {
-            return self.publish_position(self.sequence, position, HeaderMap::new()).await;
+            return self.publish_position(self.sequence, lane, None, HeaderMap::new()).await;
         }
-        let id = position.lane.delivery.simple().to_string();
+        let id = lane.delivery.simple().to_string();
         let number_in_batch = |headers: &mut HeaderMap, number: usize| {
             headers.insert(NATS_BATCH_ID, &*id);
             headers.insert(NATS_BATCH_SEQUENCE, number.to_string());
@@ -174,7 +174,7 @@ impl LaneLog {
         let mut headers = HeaderMap::new();
         number_in_batch(&mut headers, last);
         headers.insert(NATS_BATCH_COMMIT, "1");
-        self.publish_position(self.sequence, position, headers).await
+        self.publish_position(self.sequence, lane, None, headers).await
     }
 
     /// Publishes one event under the condition that the lane's position message is still the last one on its subject.
@@ -199,35 +199,16 @@ impl LaneLog {
     }
 
     /// The result of an append that was refused because the server already knows the id of an event of the batch.
-    async fn duplicate(&mut self, keys: &BTreeSet<EventKey>, refusal: ServerRefusal) -> Result<Appended, SinkError> {
+    async fn duplicate(&mut self, keys: &BTreeSet<EventKey>, failure: RequestFailure) -> Result<Appended, SinkError> {
         let stored = self.search_after(self.sequence, &Unrecorded::default()).await?;
         let stored: BTreeSet<_> = stored.into_iter().map(|(_, key)| key).filter(|key| keys.contains(key)).collect();
         if !stored.is_empty() {
             // The server has stored only a part of a batch.
             self.again = None;
         } else if self.again.replace(self.sequence).is_some() {
-            return Err(self.server.error_of_event(RequestFailure::Refused(refusal)));
+            return Err(self.server.error_of_event(failure));
         }
         Ok(Appended::Held(stored))
-    }
-
-    /// The error for an event that the stream does not accept. `None` if the stream accepts the event.
-    fn unfit(&self, event: &Outgoing, size: usize) -> Option<SinkError> {
-        let (stream, max_payload) = (&self.server.settings.stream, self.facts.max_payload);
-        let limit = self.facts.max_size.filter(|limit| *limit < max_payload);
-        let message = if !self.facts.takes(&event.subject) {
-            let subject = &event.subject;
-            format!("the stream {stream} does not take the subject {subject}: add it to the stream's subjects")
-        } else if let Some(limit) = limit.filter(|limit| size > *limit) {
-            format!(
-                "the event has {size} bytes with its headers, but the stream {stream} accepts {limit} (max_msg_size)"
-            )
-        } else if size > max_payload {
-            format!("the event has {size} bytes with its headers, but the server accepts {max_payload} (max_payload)")
-        } else {
-            return None;
-        };
-        Some(SinkError::refused(message))
     }
 }
 
@@ -264,15 +245,8 @@ impl Log for LaneLog {
             let Some(mut lane) = lane else { return Ok(ClaimedPosition::Missing(self.missing())) };
             // `since` says where to search, also after a lost position.
             (lane.epoch, lane.is_unsearched) = (recorded.epoch, false);
-            let claim = Position {
-                lane: lane.clone(),
-                instance: self.server.instance,
-                follow: !facts.batches,
-                since: Some(self.since),
-                filters: self.filters.clone(),
-            };
             self.facts = facts;
-            match self.publish_position(sequence, &claim, HeaderMap::new()).await {
+            match self.publish_position(sequence, &lane, Some(self.since), HeaderMap::new()).await {
                 Ok(()) => {
                     self.check_subject(self.sequence).await?;
                     if self.epoch.is_none() {
@@ -281,8 +255,8 @@ impl Log for LaneLog {
                     self.epoch = Some(recorded.epoch);
                     return Ok(ClaimedPosition::At(lane));
                 }
-                Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {
-                    if let Some(last) = refusal.last_sequence() {
+                Err(failure) if failure.is(WRONG_SEQUENCE) => {
+                    if let Some(last) = failure.last_sequence() {
                         self.check_subject(last).await?;
                     }
                 }
@@ -320,16 +294,28 @@ impl Log for LaneLog {
     }
 
     fn event(&self, message: &Message) -> Result<(Outgoing, usize), SinkError> {
-        let settings = &self.server.settings;
-        let event = Outgoing::new(&self.identity, message, &settings.stream, &settings.subject);
+        let (settings, facts) = (&self.server.settings, &self.facts);
+        let event = Outgoing::new(&self.identity, message, settings);
         let event = if let Some(sequence) = self.again { event.again(sequence) } else { event };
-        let size = event.size();
-        self.unfit(&event, size).map_or(Ok((event, size)), Err)
+        let (size, subject, stream, max_payload) = (event.size(), &event.subject, &settings.stream, facts.max_payload);
+        let limit = facts.max_size.filter(|limit| *limit < max_payload);
+        let problem = if !facts.takes(subject) {
+            format!("the stream {stream} does not take the subject {subject}: add it to the stream's subjects")
+        } else if let Some(limit) = limit.filter(|limit| size > *limit) {
+            format!(
+                "the event has {size} bytes with its headers, but the stream {stream} accepts {limit} (max_msg_size)"
+            )
+        } else if size > max_payload {
+            format!("the event has {size} bytes with its headers, but the server accepts {max_payload} (max_payload)")
+        } else {
+            return Ok((event, size));
+        };
+        Err(SinkError::refused(problem))
     }
 
     fn takes_small(&self, message: &Message) -> bool {
-        let Server { settings, .. } = &*self.server;
-        let event = Outgoing::new(&self.identity, message, &settings.stream, &settings.subject);
+        let settings = &self.server.settings;
+        let event = Outgoing::new(&self.identity, message, settings);
         let size = event.size() - event.body.len() + stream::SMALL_BODY;
         let largest = self.facts.max_size.unwrap_or(usize::MAX).min(self.facts.max_payload);
         size <= largest && self.facts.takes_some(&settings.subject.filter(&self.identity.channel))
@@ -337,35 +323,27 @@ impl Log for LaneLog {
 
     /// Appends in one atomic batch. If the stream does not allow batches, publishes one message after the other.
     async fn append(&mut self, events: Vec<Outgoing>, position: &stream::Position) -> Result<Appended, SinkError> {
-        let server = self.server.clone();
-        let (instance, follow) = (server.instance, !self.facts.batches);
-        let filters = self.filters.clone();
-        let position = Position { lane: position.clone(), instance, follow, since: None, filters };
         let (alone, batch) = if self.facts.batches { (Vec::new(), events) } else { (events, Vec::new()) };
         for (at, event) in alone.into_iter().enumerate() {
             match self.publish_alone(event).await {
                 Ok(()) => {}
-                Err(RequestFailure::Refused(ServerRefusal { err_code: WRONG_SEQUENCE, .. })) => {
-                    return Err(self.displaced());
-                }
-                Err(failure @ RequestFailure::Unanswered(_)) => return Err(server.error_of_event(failure)),
+                Err(failure) if failure.is(WRONG_SEQUENCE) => return Err(self.displaced()),
+                Err(failure @ RequestFailure::Unanswered(_)) => return Err(self.server.error_of_event(failure)),
                 Err(failure) => {
-                    return Ok(Appended::Refused { at: Some(at), error: server.error_of_event(failure) });
+                    return Ok(Appended::Refused { at: Some(at), error: self.server.error_of_event(failure) });
                 }
             }
         }
         let keys: BTreeSet<_> = batch.iter().map(|event| event.key).collect();
-        match self.publish_batch(batch, &position).await {
+        match self.publish_batch(batch, position).await {
             Ok(()) => {
                 self.again = None;
                 Ok(Appended::All)
             }
-            Err(RequestFailure::Refused(ServerRefusal { err_code: WRONG_SEQUENCE, .. })) => Err(self.displaced()),
-            Err(RequestFailure::Refused(refusal)) if refusal.err_code == DUPLICATE => {
-                self.duplicate(&keys, refusal).await
-            }
-            Err(failure) if keys.is_empty() => Err(server.error_in("publishing the lane's position to", failure)),
-            Err(failure) => match server.error_of_event(failure) {
+            Err(failure) if failure.is(WRONG_SEQUENCE) => Err(self.displaced()),
+            Err(failure) if failure.is(DUPLICATE) => self.duplicate(&keys, failure).await,
+            Err(failure) if keys.is_empty() => Err(self.server.error_in("publishing the lane's position to", failure)),
+            Err(failure) => match self.server.error_of_event(failure) {
                 error @ SinkError::Refused { .. } => Ok(Appended::Refused { at: None, error }),
                 error => Err(error),
             },

@@ -1,4 +1,5 @@
-//! The messages of a lane: one for each event, and the position, which is the last message on the lane's own subject.
+//! The messages of a lane: one for each event, and the position, which is the last message on the lane's own subject. Filters of
+//! subjects are tokens separated by dots, with the wildcards `*` for one token and `>` for all remaining tokens.
 
 use async_nats::HeaderMap;
 use async_nats::header::{NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
@@ -6,8 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::subjects::covers;
-use crate::settings::Pattern;
+use crate::settings::NatsSettings;
 use crate::{LaneRef, stream};
 use proof::event::{ChannelId, EventKey};
 use record::Message;
@@ -25,18 +25,18 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(lane: &LaneRef, message: &Message, stream: &str, pattern: &Pattern) -> Self {
+    pub(super) fn new(lane: &LaneRef, message: &Message, settings: &NatsSettings) -> Self {
         let record = message.record();
         // The id by which a server recognizes a message that it has already stored. Two events at one offset have different
         // ids.
         let id = record.event_id.map(|id| format!(":{id}")).unwrap_or_default();
         let mut headers = HeaderMap::new();
         headers.insert(NATS_MESSAGE_ID, format!("{}:{}{id}", record.channel.id, record.offset));
-        headers.insert(NATS_EXPECTED_STREAM, stream);
+        headers.insert(NATS_EXPECTED_STREAM, &*settings.stream);
         for (name, value) in stream::headers(lane, message) {
             headers.insert(name, &*value);
         }
-        let (subject, body) = (pattern.of(record), message.body().clone());
+        let (subject, body) = (settings.subject.of(record), message.body().clone());
         Self { key: record.event_key(), subject, headers, body }
     }
 
@@ -108,6 +108,31 @@ impl Position {
     }
 }
 
+/// Whether `filter` matches every subject that `subject` matches. `subject` may have wildcards.
+pub(super) fn covers(filter: &str, subject: &str) -> bool {
+    let (mut filters, mut subjects) = (filter.split('.'), subject.split('.'));
+    loop {
+        match (filters.next(), subjects.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(token)) if token != ">" => {}
+            (Some(filter), Some(token)) if filter == token && token != ">" => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Whether a subject can match both filters.
+pub(super) fn meets(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.split('.'), other.split('.'));
+    loop {
+        match (one.next(), other.next()) {
+            (None, None) | (Some(">"), Some(_)) | (Some(_), Some(">")) => return true,
+            (Some(one), Some(other)) if one == other || one == "*" || other == "*" => {}
+            _ => return false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,5 +148,35 @@ mod tests {
         assert_eq!(with(&["a.one.>", "b.one.>"], "a.>"), ["b.one.>", "a.>"], "the new filter matches the first one");
         let long = ["a", "b", "c"].map(|first| format!("{first}.{}", "x".repeat(400)));
         assert_eq!(with(&[&long[0], &long[1]], &long[2]), long[1..], "bounded");
+    }
+
+    #[test]
+    fn filters_meet_if_a_subject_matches_both() {
+        for (one, other) in [(">", "a.b"), ("a.*", "a.>"), ("a.*.c", "a.b.*"), ("*.b", "a.>"), ("a", "a")] {
+            assert!(meets(one, other) && meets(other, one), "{one} {other}");
+        }
+        for (one, other) in [("a", "a.>"), ("a.*", "a.b.c"), ("a.b", "a.c"), ("b.>", "a.>")] {
+            assert!(!meets(one, other) && !meets(other, one), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn a_filter_covers_only_its_own_subjects() {
+        for (filter, subject) in
+            [(">", "a.b"), ("a.>", "a.b.c"), ("a.*", "a.b"), ("a.b", "a.b"), ("a.>", "a.>"), ("a.*.>", "a.*.b")]
+        {
+            assert!(covers(filter, subject), "{filter} {subject}");
+        }
+        for (filter, subject) in [
+            ("a.>", "a"),
+            ("a.*", "a.b.c"),
+            ("a.b", "a.c"),
+            ("a.*", "a.>"),
+            ("a.b", "a.*"),
+            ("a.b.c", "a.b"),
+            ("a", "a.b"),
+        ] {
+            assert!(!covers(filter, subject), "{filter} {subject}");
+        }
     }
 }

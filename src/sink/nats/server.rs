@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::failure::{DENIED, NO_MESSAGE, RequestFailure, ServerRefusal, unanswered, unreadable};
+use super::failure::{DENIED, NO_MESSAGE, RequestFailure, unanswered, unreadable};
 use crate::SinkError;
 use crate::settings::{Login, NatsSettings};
 use net::http;
@@ -67,13 +67,6 @@ pub(super) struct Server {
     pub(super) may_not_trace: AtomicBool,
 }
 
-impl NatsSettings {
-    /// Whether the connection must use TLS even if the server does not ask for it.
-    fn requires_tls(&self) -> bool {
-        self.authorities.is_some() || self.identity.is_some() || self.servers.iter().any(|url| url.scheme() == "tls")
-    }
-}
-
 impl Server {
     pub(super) fn new(settings: NatsSettings, at_once: usize) -> Self {
         let (client, trouble) = (tokio::sync::Mutex::default(), Arc::default());
@@ -111,7 +104,7 @@ impl Server {
         let tls = self.tls().map_err(|error| set_up(error.to_string()))?;
         let options = options
             .name("channeld")
-            .require_tls(self.settings.requires_tls())
+            .require_tls(self.requires_tls())
             .tls_client_config(tls)
             .connection_timeout(self.settings.timeout)
             .request_timeout(Some(self.settings.timeout))
@@ -160,12 +153,18 @@ impl Server {
         }
     }
 
+    /// Whether the connection must use TLS even if the server does not ask for it.
+    fn requires_tls(&self) -> bool {
+        let NatsSettings { authorities, identity, servers, .. } = &self.settings;
+        authorities.is_some() || identity.is_some() || servers.iter().any(|url| url.scheme() == "tls")
+    }
+
     fn tls(&self) -> Result<ClientConfig, rustls::Error> {
         let NatsSettings { authorities, identity, .. } = &self.settings;
         let by = |is_used| http::tls(authorities.as_ref(), identity.as_ref(), is_used, Arc::default());
         // A server may require TLS even if the settings do not. If the system's authorities cannot be loaded, a connection
         // without TLS must still be possible.
-        by(true).or_else(|error| if self.settings.requires_tls() { Err(error) } else { by(false) })
+        by(true).or_else(|error| if self.requires_tls() { Err(error) } else { by(false) })
     }
 
     /// The version of the server, and the size of the largest message that the server accepts, with its headers, in bytes.
@@ -181,7 +180,7 @@ impl Server {
             message: StoredMessage,
         }
         match self.ask::<Found>("STREAM.MSG.GET", query).await {
-            Err(RequestFailure::Refused(ServerRefusal { err_code: NO_MESSAGE, .. })) => Ok(None),
+            Err(failure) if failure.is(NO_MESSAGE) => Ok(None),
             answer => Ok(Some(answer?.message)),
         }
     }
@@ -205,10 +204,8 @@ impl Server {
     /// Publishes a message of a batch without waiting for an answer: the server acknowledges the batch as a whole.
     pub(super) async fn send(&self, subject: String, headers: HeaderMap, body: Bytes) -> Result<(), RequestFailure> {
         let client = self.client().await.map_err(RequestFailure::Unanswered)?;
-        match timeout(self.settings.timeout, client.publish_with_headers(subject, headers, body)).await {
-            Ok(sent) => sent.map_err(|error| unanswered(http::root_cause(&error))),
-            Err(_) => Err(self.timed_out()),
-        }
+        let sent = timeout(self.settings.timeout, client.publish_with_headers(subject, headers, body)).await;
+        sent.map_err(|_| self.timed_out())?.map_err(|error| unanswered(http::root_cause(&error)))
     }
 
     pub(super) async fn request<T: DeserializeOwned>(

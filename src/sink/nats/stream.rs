@@ -6,10 +6,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::failure::{NAME_IN_USE, NO_STREAM, RequestFailure, ServerRefusal};
-use super::message::Position;
+use super::failure::{NAME_IN_USE, NO_STREAM};
+use super::message::{Position, covers, meets};
 use super::server::Server;
-use super::subjects::{covers, meets};
 use crate::SinkError;
 use crate::settings::NatsSettings;
 use net::tasks::lock;
@@ -128,7 +127,7 @@ impl Server {
         }
         if found.is_none() && self.settings.create {
             match self.ask::<Value>("STREAM.CREATE", &wanted(&self.settings, &version)).await {
-                Err(RequestFailure::Refused(ServerRefusal { err_code: NAME_IN_USE, .. })) => {}
+                Err(failure) if failure.is(NAME_IN_USE) => {}
                 made => drop(made.map_err(|failure| self.error_in("making", failure))?),
             }
             info!(stream = %self.settings.stream, "stream created");
@@ -144,7 +143,7 @@ impl Server {
     /// The settings and the state of the stream. `None` if the stream does not exist.
     pub(super) async fn stream(&self) -> Result<Option<Stream>, SinkError> {
         match self.ask("STREAM.INFO", &json!({})).await {
-            Err(RequestFailure::Refused(ServerRefusal { err_code: NO_STREAM, .. })) => Ok(None),
+            Err(failure) if failure.is(NO_STREAM) => Ok(None),
             answer => answer.map(Some).map_err(|failure| self.error_in("reading the settings of", failure)),
         }
     }
@@ -182,7 +181,15 @@ pub(super) fn wanted(settings: &NatsSettings, version: &str) -> Value {
 pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> Result<Facts, String> {
     let Stream { config, state } = stream;
     let drops = config.max_age > 0 || (config.discard == "old" && (config.max_msgs > 0 || config.max_bytes > 0));
-    let early_ack = early_ack(&config);
+    let early_ack = match (&*config.storage, &*config.persist_mode) {
+        ("memory", _) => {
+            Some("the stream is in the memory of the server (storage): a restart of all servers loses its events")
+        }
+        (_, "async") => {
+            Some("the stream acknowledges events before they are in its file (persist_mode): a crash loses them")
+        }
+        _ => None,
+    };
     let unfit = unfit_for_positions(&config, settings);
     let StreamConfig {
         subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror, ..
@@ -244,18 +251,6 @@ fn unfit_for_positions(config: &StreamConfig, settings: &NatsSettings) -> Option
          the oldest one on its subject"
             .to_owned()
     })
-}
-
-fn early_ack(config: &StreamConfig) -> Option<&'static str> {
-    match (&*config.storage, &*config.persist_mode) {
-        ("memory", _) => {
-            Some("the stream is in the memory of the server (storage): a restart of all servers loses its events")
-        }
-        (_, "async") => {
-            Some("the stream acknowledges events before they are in its file (persist_mode): a crash loses them")
-        }
-        _ => None,
-    }
 }
 
 /// The description of a stream that can be used.
