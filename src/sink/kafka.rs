@@ -67,10 +67,6 @@
 //!   lanes of a sink that are in a transaction at the same time is bounded, because each such lane occupies a thread. An
 //!   unused producer is closed.
 //! * **No async thread waits.** The library blocks. All code that uses it is called through `log`, on threads that may block.
-//!
-//! # Cancellation
-//!
-//! Work that was started continues to its end under the lane's lock, even if the future is dropped.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;

@@ -14,7 +14,7 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use rdkafka::{Offset, TopicPartitionList};
 use tracing::debug;
 
-use super::error::{self, plain};
+use super::error::{self, plain, words};
 use crate::settings::{KafkaSettings, Security};
 use crate::{Fault, SinkError};
 use net::shortage::Shortage;
@@ -90,7 +90,6 @@ impl Brokers {
         ])
     }
 
-    /// Begins to read these partitions of a topic.
     pub(super) fn assign(
         &self,
         reader: &BaseConsumer<ClientReports>,
@@ -131,7 +130,10 @@ impl Brokers {
     }
 
     pub(super) fn error(&self, error: &KafkaError) -> SinkError {
-        error::of(error, &self.settings)
+        match error.rdkafka_error_code() {
+            Some(code) => error::of_code(code, &words(error), &self.settings),
+            None => SinkError::away(words(error)),
+        }
     }
 
     /// Records that a request got no answer, so that the next [`reach`](Self::reach) sends a request to the brokers.
@@ -182,7 +184,6 @@ impl ClientReports {
         lock(&self.0).clone()
     }
 
-    /// Discards everything that was reported before.
     pub(super) fn clear(&self) {
         *lock(&self.0) = Reports::default();
     }

@@ -16,11 +16,6 @@ pub(super) fn is_too_large(code: Code) -> bool {
     matches!(code, Code::MessageSizeTooLarge | Code::MessageBatchTooLarge)
 }
 
-pub(super) fn of(error: &KafkaError, settings: &KafkaSettings) -> SinkError {
-    let said = words(error);
-    error.rdkafka_error_code().map_or_else(|| SinkError::away(said.clone()), |code| of_code(code, &said, settings))
-}
-
 /// The error for an error code. `said` is the description that the operator sees.
 pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkError {
     let KafkaSettings { topic, positions_topic, transactional_id, .. } = settings;
@@ -33,8 +28,7 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
         code if is_fenced(code) => {
             return SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned());
         }
-        code if is_too_large(code) => return SinkError::refused(said.to_owned()),
-        Code::InvalidRecord | Code::InvalidMessage => {
+        code if is_too_large(code) || matches!(code, Code::InvalidRecord | Code::InvalidMessage) => {
             return SinkError::refused(said.to_owned());
         }
         Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
@@ -85,7 +79,7 @@ pub(super) fn of_connection(error: SinkError, settings: &KafkaSettings) -> SinkE
 }
 
 /// The text of an error, without the library's type names.
-fn words(error: &KafkaError) -> String {
+pub(super) fn words(error: &KafkaError) -> String {
     match (error, error.rdkafka_error_code()) {
         (KafkaError::Transaction(error), _) => error.string(),
         (_, Some(code)) => described(code),

@@ -37,7 +37,6 @@ impl LaneLog {
         }
     }
 
-    /// Reads the lane's position without taking the lane over.
     pub(super) async fn position(&mut self) -> Result<LanePosition, SinkError> {
         self.on(|writer| writer.position()).await
     }

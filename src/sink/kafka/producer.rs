@@ -8,7 +8,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use serde::Serialize;
 
-use super::brokers::{Brokers, ClientReports, OffsetRanges, Reports};
+use super::brokers::{Brokers, ClientReports, Facts, OffsetRanges, Reports};
 use super::error::{self, is_fenced};
 use crate::narrowing::OtherContent;
 use crate::settings::KafkaSettings;
@@ -62,12 +62,10 @@ impl Outgoing {
     pub(super) fn too_large(&self, topic: &str, largest: Option<usize>, said: Option<&str>) -> SinkError {
         let size = self.size();
         let said = said.map(|said| format!(" ({said})")).unwrap_or_default();
-        SinkError::refused(match largest {
-            Some(largest) => format!(
-                "the event has {size} bytes with its headers, but the topic {topic} accepts {largest} (max.message.bytes){said}"
-            ),
-            None => format!("the event has {size} bytes with its headers, but the topic {topic} accepts fewer{said}"),
-        })
+        let accepted = largest.map_or("fewer".to_owned(), |largest| format!("{largest} (max.message.bytes)"));
+        SinkError::refused(format!(
+            "the event has {size} bytes with its headers, but the topic {topic} accepts {accepted}{said}"
+        ))
     }
 }
 
@@ -83,17 +81,17 @@ pub(super) struct TransactionError {
 /// A producer with the transactional id of a lane.
 pub(super) struct Producer {
     client: BaseProducer<ClientReports>,
-    timeout: Duration,
+    pub(super) topic: Facts,
 }
 
 impl Producer {
     /// Takes the transactional id over. The coordinator ends the transactions of earlier producers with this id, and
     /// refuses these producers from then on.
-    pub(super) fn claim(brokers: &Brokers, id: &str, largest: Option<usize>) -> Result<Self, SinkError> {
+    pub(super) fn claim(brokers: &Brokers, id: &str, topic: Facts) -> Result<Self, SinkError> {
         let timeout = brokers.settings.timeout;
         // The coordinator aborts a transaction that is open for longer than this. This producer commits or aborts earlier.
         let open = (3 * timeout).as_millis().to_string();
-        let batch = largest.map_or(BATCH_BYTES, |largest| largest.min(BATCH_BYTES)).to_string();
+        let batch = topic.largest.map_or(BATCH_BYTES, |largest| largest.min(BATCH_BYTES)).to_string();
         let client = brokers.client(&[
             ("transactional.id", id),
             ("transaction.timeout.ms", &open),
@@ -107,7 +105,7 @@ impl Producer {
             // the topic.
             ("topic.metadata.refresh.fast.interval.ms", "50"),
         ])?;
-        let producer = Self { client, timeout };
+        let producer = Self { client, topic };
         let claimed = producer.client.init_transactions(timeout);
         claimed.map_err(|error| producer.failed(&error, brokers).error)?;
         Ok(producer)
@@ -122,12 +120,11 @@ impl Producer {
         position: &Outgoing,
         check: impl FnOnce(&OffsetRanges) -> Result<(), SinkError>,
     ) -> Result<(), TransactionError> {
-        let KafkaSettings { topic, positions_topic, .. } = &brokers.settings;
+        let KafkaSettings { topic, positions_topic, timeout, .. } = &brokers.settings;
         self.rest();
         self.reports().clear();
-        let unknown = |error: &KafkaError| self.failed(error, brokers);
-        self.client.begin_transaction().map_err(|error| unknown(&error))?;
-        let deadline = Instant::now() + self.timeout;
+        self.client.begin_transaction().map_err(|error| self.failed(&error, brokers))?;
+        let deadline = Instant::now() + *timeout;
         let mut sent = events.iter().try_for_each(|event| self.send(topic, None, event));
         sent = sent.and_then(|()| self.send(positions_topic, Some(POSITIONS), position));
         sent.map_err(|error| self.abort(&error, brokers))?;
@@ -138,7 +135,7 @@ impl Producer {
                 return Err(self.abort(&error, brokers));
             }
             if Instant::now() >= deadline {
-                return Err(unknown(&KafkaError::Flush(Code::OperationTimedOut)));
+                return Err(self.failed(&KafkaError::Flush(Code::OperationTimedOut), brokers));
             }
         }
         let Reports { refused, mut taken, .. } = self.reports().read();
@@ -146,11 +143,11 @@ impl Producer {
             return Err(self.abort(&error, brokers));
         }
         if let Err(error) = check(&taken.remove(topic).unwrap_or_default()) {
-            return Err(TransactionError { error, code: None, is_aborted: self.give_up() });
+            return Err(TransactionError { error, code: None, is_aborted: self.give_up(brokers) });
         }
-        self.client.commit_transaction(self.timeout).map_err(|error| match &error {
+        self.client.commit_transaction(*timeout).map_err(|error| match &error {
             KafkaError::Transaction(said) if said.txn_requires_abort() => self.abort(&error, brokers),
-            error => unknown(error),
+            error => self.failed(error, brokers),
         })
     }
 
@@ -173,9 +170,9 @@ impl Producer {
 
     /// Finds out whether the user may take over this transactional id and write both topics. Produces nothing: a newer
     /// producer has the same id, and the coordinator checks the rights before it refuses the older producer.
-    pub(super) fn try_to_write(brokers: &Brokers, id: &str, largest: Option<usize>) -> Result<(), SinkError> {
-        let older = Self::claim(brokers, id, largest)?;
-        let _newer = Self::claim(brokers, id, largest)?;
+    pub(super) fn try_to_write(brokers: &Brokers, id: &str, topic: Facts) -> Result<(), SinkError> {
+        let older = Self::claim(brokers, id, topic)?;
+        let _newer = Self::claim(brokers, id, topic)?;
         let record = |key: &str| Outgoing { key: key.to_owned(), headers: Vec::new(), body: Bytes::from_static(b"{}") };
         let mut is_accepted = false;
         let tried = older.transact(brokers, &[record(id)], &record(id), |_| {
@@ -203,7 +200,7 @@ impl Producer {
         let cause = self.cause_of_purge(error);
         let broken = self.failed(cause.as_ref().unwrap_or(error), brokers);
         let is_fenced = broken.code.is_some_and(is_fenced);
-        TransactionError { is_aborted: !is_fenced && self.give_up(), ..broken }
+        TransactionError { is_aborted: !is_fenced && self.give_up(brokers), ..broken }
     }
 
     /// If the coordinator refuses a transaction, the library reports each record as purged. The next call, of any kind, returns
@@ -216,10 +213,10 @@ impl Producer {
     }
 
     /// Aborts the transaction. Returns whether that succeeded.
-    fn give_up(&self) -> bool {
+    fn give_up(&self, brokers: &Brokers) -> bool {
         // Aborting waits for the records in flight, so another thread must poll their delivery reports meanwhile.
         std::thread::scope(|scope| {
-            let aborting = scope.spawn(|| self.client.abort_transaction(self.timeout));
+            let aborting = scope.spawn(|| self.client.abort_transaction(brokers.settings.timeout));
             while !aborting.is_finished() {
                 self.client.poll(TICK);
             }

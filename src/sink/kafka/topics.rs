@@ -82,19 +82,16 @@ fn found_or_created(brokers: &Brokers, may_create: bool) -> Result<Option<Facts>
 
 /// The topic of events and the topic of positions. `None` for a topic that does not exist.
 fn look(brokers: &Brokers, client: &BaseConsumer<ClientReports>) -> Result<[Option<Topic>; 2], SinkError> {
-    let names = [&*brokers.settings.topic, &*brokers.settings.positions_topic];
-    let mut found = [None, None];
-    for (name, found) in names.into_iter().zip(&mut found) {
+    let find = |name: &str| {
         let metadata = brokers.topic(client, name)?;
-        let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else { continue };
+        let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else { return Ok(None) };
         match topic.error().map(Code::from) {
-            None => {}
-            Some(Code::UnknownTopicOrPartition | Code::LeaderNotAvailable) => continue,
-            Some(code) => return Err(error::of_code(code, &described(code), &brokers.settings)),
+            None => Ok(Some(Topic { partitions: topic.partitions().len(), settings: settings(brokers, name)? })),
+            Some(Code::UnknownTopicOrPartition | Code::LeaderNotAvailable) => Ok(None),
+            Some(code) => Err(error::of_code(code, &described(code), &brokers.settings)),
         }
-        *found = Some(Topic { partitions: topic.partitions().len(), settings: settings(brokers, name)? });
-    }
-    Ok(found)
+    };
+    Ok([find(&brokers.settings.topic)?, find(&brokers.settings.positions_topic)?])
 }
 
 /// The settings of a topic. Empty if the user may not describe its configuration.
@@ -200,12 +197,14 @@ pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
             missing.join(", ")
         ));
     }
-    let is_compacted = found[0]
-        .as_ref()
-        .and_then(|events| events.setting("cleanup.policy"))
-        .is_some_and(|policy| policy.contains("compact"));
+    let policy = found[0].as_ref().and_then(|events| events.setting("cleanup.policy"));
+    let is_compacted = policy.is_some_and(|policy| policy.contains("compact"));
     let facts = facts(found, &brokers.settings).map_err(SinkError::unusable)?;
-    try_as_a_lane(brokers, facts.largest)?;
+    // Takes the steps of a lane, under a transactional id that no lane has: registers the id, begins a transaction in both topics
+    // and reads the positions. Produces nothing.
+    let id = format!("{}.check", brokers.settings.transactional_id);
+    Producer::try_to_write(brokers, &id, facts)?;
+    Positions::new(format!("{id}/")).read(brokers, None)?;
     let largest = facts.largest.map_or_else(
         || "; its max.message.bytes is unknown: the user may not describe its configuration".to_owned(),
         |largest| format!(" and accepts records of up to {largest} bytes"),
@@ -217,14 +216,6 @@ pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
     };
     let count = facts.partitions;
     Ok(format!("the topic {topic} has {count} partitions{largest}{warning}; exactly once, in transactions"))
-}
-
-/// Takes the steps of a lane, under a transactional id that no lane has: registers the id, begins a transaction in both topics
-/// and reads the positions. Produces nothing.
-fn try_as_a_lane(brokers: &Brokers, largest: Option<usize>) -> Result<(), SinkError> {
-    let prefix = &brokers.settings.transactional_id;
-    Producer::try_to_write(brokers, &format!("{prefix}.check"), largest)?;
-    Positions::new(format!("{prefix}.check/")).read(brokers, None)
 }
 
 #[cfg(test)]

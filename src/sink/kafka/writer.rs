@@ -1,10 +1,5 @@
 //! The writer of one lane: its claim in the brokers, and its position in the topic of positions. The writers of a sink share
 //! some state.
-//!
-//! # Invariants
-//!
-//! * **Nothing is produced without a claim.** If the outcome of a transaction is not known, the writer closes its producer.
-//!   The next claim ends that transaction, committed or aborted.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -91,7 +86,9 @@ pub(super) struct Writer {
     /// The last claim of this process. If the topic has a claim of another instance after this claim, the other instance
     /// has taken the lane over.
     ours: Option<Takeover>,
-    claim: Option<FencedProducer>,
+    /// The right to produce. It is valid until another producer claims the lane. If the outcome of a transaction is not known,
+    /// the producer is closed, and the next claim ends that transaction, committed or aborted.
+    claim: Option<Producer>,
     /// The offset of the lane's last record in each partition of the topic of events.
     ends: Vec<(i32, i64)>,
     /// Why the topic of events has lost records of this lane. A delivery that detects the loss sets this field. The lane
@@ -105,12 +102,6 @@ pub(super) struct Writer {
     /// Whether the brokers have refused the last events without a known reason, such as their size.
     is_unexplained: bool,
     used: Instant,
-}
-
-/// The right to produce. It is valid until another producer claims the lane.
-struct FencedProducer {
-    producer: Producer,
-    topic: Facts,
 }
 
 /// The maximum sizes of a transaction and of an event, in bytes.
@@ -154,7 +145,6 @@ impl Writer {
         })
     }
 
-    /// Claims the lane and reads its position.
     pub(super) fn take_over(&mut self, recorded: &Recorded) -> Result<stream::ClaimedPosition, SinkError> {
         self.claim = None;
         let taken = self.try_to_take_over(recorded);
@@ -191,13 +181,11 @@ impl Writer {
             // The topic may have been created again, and these offsets do not apply to the new topic.
             is_changed |= !mem::take(&mut self.ends).is_empty();
         }
-        if is_changed {
+        if let Some(claim) = self.claim.as_ref().filter(|_| is_changed) {
             position.epoch = recorded.epoch;
-            if let Some(claim) = &self.claim {
-                let written = Position { lane: position.clone(), ends: self.ends.clone() };
-                let record = Outgoing::position(self.id.clone(), &written);
-                claim.producer.transact(brokers, &[], &record, |_| Ok(())).map_err(|broken| broken.error)?;
-            }
+            let written = Position { lane: position.clone(), ends: self.ends.clone() };
+            let record = Outgoing::position(self.id.clone(), &written);
+            claim.transact(brokers, &[], &record, |_| Ok(())).map_err(|broken| broken.error)?;
         }
         Ok(stream::ClaimedPosition::At(position))
     }
@@ -210,7 +198,7 @@ impl Writer {
         if let Some(ours) = &ours {
             self.check(&self.read(None)?, ours)?;
         }
-        let producer = Producer::claim(brokers, &self.id, topic.largest)?;
+        let producer = Producer::claim(brokers, &self.id, topic)?;
         let claim = Takeover { id: Uuid::new_v4(), instance: self.shared.instance, epoch };
         let record = Outgoing::position(claim_key(&self.id), &claim);
         producer.transact(brokers, &[], &record, |_| Ok(())).map_err(|broken| broken.error)?;
@@ -220,7 +208,7 @@ impl Writer {
             self.check(&known, ours)?;
         }
         self.ours = Some(claim);
-        self.claim = Some(FencedProducer { producer, topic });
+        self.claim = Some(producer);
         self.used = Instant::now();
         // An earlier instance had claimed the lane, so it probably had a position, which was deleted.
         self.was_missing |= known.position.is_none() && known.has_claim_of_other(self.shared.instance);
@@ -279,7 +267,6 @@ impl Writer {
         Ok(is_empty.then(|| format!("the topic {topic} has never had a record, although this lane had produced some")))
     }
 
-    /// Begins a search for events of the lane.
     pub(super) fn search(&self, unrecorded: Unrecorded) -> Result<Search, SinkError> {
         let claim = self.claim.as_ref().ok_or_else(|| self.shared.displaced(&self.identity))?;
         Search::begin(&self.shared.brokers, claim.topic.partitions, self.identity.clone(), unrecorded)
@@ -321,11 +308,8 @@ impl Writer {
         let Some(claim) = &self.claim else { return Err(self.shared.displaced(&self.identity)) };
         let mut ends = self.ends.clone();
         let record = Outgoing::position(self.id.clone(), &Position { lane, ends: ends.clone() });
-        let produced = claim.producer.transact(&self.shared.brokers, events, &record, |taken| {
-            check_ends(&ends, taken, self.shared.topic())?;
-            raise(&mut ends, taken);
-            Ok(())
-        });
+        let produced =
+            claim.transact(&self.shared.brokers, events, &record, |taken| raise(&mut ends, taken, self.shared.topic()));
         let Err(TransactionError { error, code, is_aborted }) = produced else {
             self.ends = ends;
             return Ok(Appended::All);
@@ -346,7 +330,7 @@ impl Writer {
                     self.shared.brokers.forget();
                 }
                 self.claim = None;
-                // The transaction was not aborted, so its outcome is not known. The next claim ends it.
+                // The transaction was not aborted, so its outcome is not known.
                 if let SinkError::Refused { message, .. } = error { Err(SinkError::away(message)) } else { Err(error) }
             }
         }
@@ -378,7 +362,7 @@ impl Writer {
         }
         for event in events {
             let Some(claim) = self.claim.take_if(|_| tried != OtherContent::Accepted) else { break };
-            let (other, is_ready) = claim.producer.offer(&self.shared.brokers, event, &position);
+            let (other, is_ready) = claim.offer(&self.shared.brokers, event, &position);
             tried = tried.max(other);
             self.claim = Some(claim).filter(|_| is_ready);
         }
@@ -389,7 +373,7 @@ impl Writer {
     /// use.
     pub(super) fn rest(&mut self) {
         if let Some(claim) = &self.claim {
-            claim.producer.rest();
+            claim.rest();
         }
         if self.used.elapsed() > KEPT_OPEN {
             self.close();
@@ -401,23 +385,18 @@ impl Writer {
     }
 }
 
-/// Fails if the offsets of new records are not above the offsets of earlier records of the lane.
-fn check_ends(ends: &[(i32, i64)], taken: &OffsetRanges, topic: &str) -> Result<(), SinkError> {
+/// Raises the end offsets of a position to the offsets of the records that were accepted. Fails if the offsets of these records
+/// are not above the offsets of earlier records of the lane.
+fn raise(ends: &mut Vec<(i32, i64)>, taken: &OffsetRanges, topic: &str) -> Result<(), SinkError> {
     let is_before = |(partition, last): &&(i32, i64)| taken.get(partition).is_some_and(|(first, _)| first <= last);
-    ends.iter().find(is_before).map_or(Ok(()), |(partition, last)| {
-        Err(SinkError::Displaced(format!(
+    if let Some((partition, last)) = ends.iter().find(is_before) {
+        return Err(SinkError::Displaced(format!(
             "the topic {topic} ended before the record {last} of its partition {partition}, which this lane had produced: the \
              topic was deleted and created again"
-        )))
-    })
-}
-
-/// Raises the end offsets of a position to the offsets of the records that were accepted.
-fn raise(ends: &mut Vec<(i32, i64)>, taken: &OffsetRanges) {
-    let mut raised: BTreeMap<_, _> = ends.iter().copied().collect();
-    for (&partition, &(_, last)) in taken {
-        let end = raised.entry(partition).or_insert(last);
-        *end = last.max(*end);
+        )));
     }
+    let mut raised: BTreeMap<_, _> = ends.iter().copied().collect();
+    raised.extend(taken.iter().map(|(&partition, &(_, last))| (partition, last)));
     *ends = raised.into_iter().collect();
+    Ok(())
 }
