@@ -10,7 +10,7 @@
 //!             index, lines ◄─┘          selects the closed files to search; parses the event of a line
 //!               ▲
 //! upkeep ───────┴───────► closed, name  lists, compresses, reads and names closed files
-//! watcher ──► journal                    looks whether another program has changed the active file
+//! watch ────► journal                    looks whether another program has changed the active file
 //! ```
 //!
 //! # Invariants
@@ -37,14 +37,15 @@
 //!
 //! # Cancellation
 //!
-//! Work that has started is finished under the lock, even if its future is dropped. No reader sees a half-written batch. If
-//! the future of a delivery is dropped, the delivery may or may not have happened. Only a new `resume` can tell.
+//! Work that has started is finished under the lock, even if its future is dropped. No reader sees a half-written batch.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -62,12 +63,14 @@ mod opening;
 mod read_back;
 mod settings;
 mod upkeep;
-mod watcher;
 
 pub use closed::name::{ClosedName, Compression};
 pub use settings::{Access, FileLocation, FileSettings, Keep, OpenFiles, Rotation};
 
 use journal::Journal;
+
+/// The time between two looks at the active file.
+const LOOK: Duration = Duration::from_secs(3);
 
 /// Appends events to a file, shared by any number of channels.
 #[derive(Debug)]
@@ -94,7 +97,7 @@ impl File {
     ) -> Result<T, SinkError> {
         self.tasks.get_or_init(|| {
             let journal = || Arc::downgrade(&self.journal);
-            let watcher = tokio::spawn(watcher::watch(journal()));
+            let watcher = tokio::spawn(watch(journal()));
             let upkeep = self.settings.rotation.clone();
             let upkeep = upkeep.map(|rotation| tokio::spawn(upkeep::look_after(journal(), rotation)));
             [watcher].into_iter().chain(upkeep).map(AbortOnDropHandle::new).collect()
@@ -169,6 +172,18 @@ impl Sink for File {
         let (channel, batch) = (delivery.lane.channel.id, delivery.messages.to_vec());
         let appended = self.locked(move |journal| journal.append(channel, &batch)).await;
         appended.map_err(|error| Undelivered::after(0, error))
+    }
+}
+
+/// Looks at the active file at regular intervals, until the sink is dropped. A file that another program has restored or
+/// replaced would otherwise be noticed only at the next batch, and a quiet channel has none for hours.
+async fn watch(journal: Weak<Mutex<Journal>>) {
+    let mut other = None;
+    loop {
+        sleep(LOOK).await;
+        let Some(journal) = journal.upgrade() else { return };
+        let mut journal = journal.lock_owned().await;
+        other = blocking(move || journal.look(other)).await;
     }
 }
 

@@ -167,18 +167,15 @@ impl<W: Write> Printer<W> {
     fn write_counted(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
         let mut written = 0;
         while written < bytes.len() {
-            let waited = match self.out.write(&bytes[written..]) {
+            let more = match self.out.write(&bytes[written..]) {
                 Ok(0) => Err(ErrorKind::WriteZero.into()),
-                Ok(more) => {
-                    written += more;
-                    Ok(())
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => (self.until_writable)(&self.out),
-                Err(error) => Err(error),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => (self.until_writable)(&self.out).map(|()| 0),
+                more => more,
             };
-            match waited {
-                Err(error) if error.kind() != ErrorKind::Interrupted => return (written, Err(error)),
-                _ => {}
+            match more {
+                Ok(more) => written += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return (written, Err(error)),
             }
         }
         (written, Ok(()))

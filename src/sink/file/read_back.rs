@@ -197,15 +197,13 @@ fn active_events<'a>(
 /// The highest offset of events that name the channel. Raw lines do not name their channel. They are left out, because they
 /// may belong to an earlier channel.
 fn highest_in(
-    events: impl Iterator<Item = Result<EventLine, SinkError>>,
+    mut events: impl Iterator<Item = Result<EventLine, SinkError>>,
     channel: ChannelId,
 ) -> Result<Option<Offset>, SinkError> {
-    let mut highest = None;
-    for event in events {
-        highest =
-            highest.max(Some(event?).filter(|event| event.channel == Some(channel)).map(|event| event.key.offset));
-    }
-    Ok(highest)
+    events.try_fold(None, |highest, event| {
+        let EventLine { channel: named, key } = event?;
+        Ok(highest.max((named == Some(channel)).then_some(key.offset)))
+    })
 }
 
 /// Searches a file for the events that were written after the recorded events.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use super::closed::ClosedFiles;
 use super::closed::name::{ClosedName, Compression};
-use crate::system::{Identity, identity_at};
+use crate::system::{Identity, identity_at, invalid};
 use net::tasks::lock;
 
 /// A file that events are appended to.
@@ -156,11 +156,10 @@ impl OpenFiles {
         let mut open = lock(&self.0);
         open.retain(|other| other.strong_count() > 0);
         if let Some(other) = open.iter().filter_map(Weak::upgrade).find(|other| mixes(&files, other)) {
-            let other = other.active.display();
-            let message = format!(
-                "the files of this sink are, or could be mistaken for, files of the sink that writes to {other}"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            return Err(invalid(format!(
+                "the files of this sink are, or could be mistaken for, files of the sink that writes to {}",
+                other.active.display()
+            )));
         }
         let files = Arc::new(files);
         open.push(Arc::downgrade(&files));

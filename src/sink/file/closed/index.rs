@@ -40,7 +40,6 @@ pub(crate) struct Index {
     #[serde(default)]
     highest: BTreeMap<ChannelId, Offset>,
     /// The highest offset of the lines that do not name their channel.
-    #[serde(default)]
     highest_unnamed: Option<Offset>,
 }
 
