@@ -13,11 +13,6 @@
 //! * **Nothing is sent after a 410,** until an operator resumes the sink.
 //! * **Nothing leaks.** No URL (it may contain credentials), key, header value or body appears in an error or in `Debug`.
 //! * **Bounded.** The timeout limits each request. A size and a time limit apply to the body of a response.
-//!
-//! # Cancellation
-//!
-//! If a delivery is dropped, the caller does not know whether its events arrived. When these events are posted again, they
-//! have the same ids.
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,6 @@
 //! compressed, traced and counted.
 
 use std::collections::HashMap;
-use std::error::Error;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -83,13 +82,11 @@ impl Webhook {
     /// # Errors
     /// If TLS or the proxy cannot be set up.
     pub fn new(settings: WebhookSettings, metrics: Metrics) -> Result<Self, SinkError> {
-        let failed = |error: &dyn Error| {
-            SinkError::io("setting up a webhook's client", io::Error::other(http::root_cause(error)))
-        };
         let asked = Arc::<AtomicBool>::default();
         let build = |url: &Url, headers: HeaderMap, idle| {
             let client = Client::new(url, &settings.connection, headers, settings.timeout, idle, asked.clone());
-            client.map_err(|error| failed(&*error))
+            let failed = |error| SinkError::io("setting up a webhook's client", io::Error::other(error));
+            client.map_err(|error| failed(http::root_cause(&*error)))
         };
         let of_endpoint = |idle| build(&settings.url, settings.headers.clone(), idle);
         let (client, fresh) = (of_endpoint(usize::MAX)?, of_endpoint(0)?);
@@ -179,8 +176,7 @@ impl Webhook {
         let about = if is_late { RefusalScope::Time } else { RefusalScope::Endpoint };
         let mut error = response::unanswered(error, self.settings.timeout, "could not send the event");
         if let (Some(suspicion), SinkError::Refused { message, fault, .. }) = (suspicion, &mut error) {
-            message.push_str("; ");
-            message.push_str(suspicion);
+            *message = format!("{message}; {suspicion}");
             *fault = Fault::Operator;
         }
         RequestRefusal { error, about }
@@ -264,7 +260,6 @@ impl Webhook {
         answer
     }
 
-    /// The turns of a lane.
     pub(super) fn caller(&self, lane: &LaneRef) -> Arc<Caller> {
         lock(&self.callers).entry(lane.channel.id).or_insert_with(|| Caller::of(&self.turns)).clone()
     }

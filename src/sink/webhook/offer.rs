@@ -86,7 +86,10 @@ impl Webhook {
                 break;
             }
             if self.turns.pause().is_some() && !offer.has_turn() {
-                return (arrived, Some((events[0].offset(), asked_to_wait())));
+                // The endpoint has asked another lane for a pause. This lane waits for its end before its next offer.
+                let message = "the endpoint has asked all requests to wait".to_owned();
+                let error = SinkError::Refused { message, retry_after: None, fault: Fault::Target };
+                return (arrived, Some((events[0].offset(), error)));
             }
             let post = self.settings.dispatch.post(events);
             let (bytes, largest) = (post.body.len(), self.largest.load(Ordering::Relaxed));
@@ -205,12 +208,6 @@ fn joined(events: &[Message]) -> Bytes {
         return Bytes::from([&*bodies.join(&b"\n"[..]), b"\n"].concat());
     }
     Bytes::from([b"[", &*bodies.join(&b","[..]), b"]"].concat())
-}
-
-/// The endpoint has asked another lane for a pause. The lane waits for the end of the pause before its next offer.
-fn asked_to_wait() -> SinkError {
-    let message = "the endpoint has asked all requests to wait".to_owned();
-    SinkError::Refused { message, retry_after: None, fault: Fault::Target }
 }
 
 /// The weight of an error: the error with the highest weight decides how the lane continues.

@@ -48,8 +48,7 @@ pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Req
     let redirection = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
     let retry_after = http::retry_after(response.headers());
     let about = match status {
-        _ if retry_after.is_some() => RefusalScope::Endpoint,
-        StatusCode::TOO_MANY_REQUESTS => RefusalScope::Endpoint,
+        _ if retry_after.is_some() || status == StatusCode::TOO_MANY_REQUESTS => RefusalScope::Endpoint,
         // A proxy also sends these statuses if the endpoint needs too long for a batch.
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => RefusalScope::Time,
         StatusCode::PAYLOAD_TOO_LARGE => RefusalScope::Size,
