@@ -18,7 +18,6 @@ use record::{Confidence, Facts, Field, Message, Record};
 
 mod group;
 pub(super) mod operations;
-pub(super) mod positions;
 pub(super) mod probe;
 #[cfg(test)]
 mod tests;
@@ -208,6 +207,28 @@ fn text(text: Option<&str>) -> Cell {
         Some(text) if text.contains('\0') => Cell::Text(text.replace('\0', "\\u0000").into()),
         Some(text) => Cell::Text(text.into()),
     }
+}
+
+/// The column with the position: the number of an event in the order of delivery. It is not in [`COLUMNS`], because the statement
+/// that writes the row assigns the position. In the table of lanes, the column with this name contains the newest position of the
+/// lane's channel.
+///
+/// * **Dense.** The positions of a channel in a table begin with 1, and each new row gets the next one. An event that already has a
+///   row gets no other position and leaves no gap.
+/// * **Never reused.** The newest position is also in the table of lanes. It therefore survives the deletion of rows.
+/// * **Final.** A position never changes. A reader that has seen position P has seen every earlier position.
+///
+/// A row without a position was written by a version that did not assign positions.
+pub(super) const POSITION: &str = "position";
+
+/// The name of the unique index over the channel and the position.
+pub(super) fn position_index(table: &str) -> String {
+    format!("{table}_position")
+}
+
+/// The name of the table with the cursors and the leases of the feed's consumers.
+pub(super) fn consumers(table: &str) -> String {
+    format!("{table}_consumers")
 }
 
 /// The name of the table with the positions of lanes.

@@ -2,8 +2,7 @@
 
 use crate::MAX_HELD;
 use crate::settings::PostgresSettings;
-use crate::table::positions::{POSITION, consumers};
-use crate::table::{COLUMNS, CellKind, NO_ID, joined, names, operations, probe, progress, quoted};
+use crate::table::{COLUMNS, CellKind, NO_ID, POSITION, consumers, joined, names, operations, probe, progress, quoted};
 
 /// How many parameters of an insert precede the parameters of the columns.
 const BEFORE: usize = 7;

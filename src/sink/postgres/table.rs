@@ -8,8 +8,9 @@ use super::cells::Parameter;
 use super::ends;
 use super::statements::{identity, key};
 use crate::settings::{PostgresSettings, Search};
-use crate::table::positions::{POSITION, position_index};
-use crate::table::{COLUMNS, CellKind, Column, identity_index, joined, lacking, operations, quoted, searched};
+use crate::table::{
+    COLUMNS, CellKind, Column, POSITION, identity_index, joined, lacking, operations, position_index, quoted, searched,
+};
 use net::postgres::{DatabaseError, EarlyAck, advice_on_standby, answered};
 
 /// The column for the full-text search.

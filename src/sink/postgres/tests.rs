@@ -6,8 +6,7 @@ use super::ends::{ends_query, ends_vector};
 use super::insert::{AT_ONCE_BYTES, pieces};
 use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::{PostgresSettings, Search};
-use crate::table::positions::POSITION;
-use crate::table::{COLUMNS, Cell, Row};
+use crate::table::{COLUMNS, Cell, POSITION, Row};
 
 #[test]
 fn json_is_left_out_only_if_jsonb_refuses_it() {

@@ -6,8 +6,7 @@ use super::SqliteSettings;
 use super::error::SqliteError;
 use crate::MAX_HELD;
 use crate::SinkError;
-use crate::table::positions::{POSITION, consumers};
-use crate::table::{self, COLUMNS, CellKind, joined, names, operations, probe, progress, quoted};
+use crate::table::{self, COLUMNS, CellKind, POSITION, consumers, joined, names, operations, probe, progress, quoted};
 
 pub(super) mod key;
 pub(super) mod positions;

@@ -1,7 +1,7 @@
 //! The statements of the feed.
 
 use crate::settings::PostgresSettings;
-use crate::table::positions::POSITION;
+use crate::table::POSITION;
 
 /// Whether a lease is valid. A lease that ends after twice the longest time was taken before the clock of the server was set back.
 const IS_LEASED: &str = "coalesce(c.leased_until > clock_timestamp() \

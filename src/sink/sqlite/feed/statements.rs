@@ -7,8 +7,7 @@ use uuid::Uuid;
 use super::super::SqliteSettings;
 use crate::feed::lease::is_within;
 use crate::feed::{ChannelPosition, ConsumerState, FeedEvent, FeedPage, FeedPosition};
-use crate::table::positions::{POSITION, consumers};
-use crate::table::{progress, quoted};
+use crate::table::{POSITION, consumers, progress, quoted};
 
 /// The time of the database, in the form in which the table of consumers stores times. They sort as texts.
 const NOW: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now')";

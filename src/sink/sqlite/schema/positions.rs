@@ -12,8 +12,7 @@ use tracing::warn;
 
 use super::columns;
 use crate::settings::SqliteSettings;
-use crate::table::positions::{POSITION, consumers, position_index};
-use crate::table::{progress, quoted};
+use crate::table::{POSITION, consumers, position_index, progress, quoted};
 
 /// How many rows one transaction numbers.
 const AT_ONCE: i64 = 5_000;
