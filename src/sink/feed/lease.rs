@@ -73,7 +73,9 @@ pub(crate) async fn lease(
             // A consumer without a cursor begins with the oldest event.
             page = store.page(of.channel, oldest - 1, limit, max_bytes).await?;
         }
-        let Some(new) = new_lease(&page.events, cursor, valid) else { return Ok(Leased::Nothing) };
+        let (Some(first), Some(last)) = (page.events.first(), page.events.last()) else { return Ok(Leased::Nothing) };
+        let after = cursor.map_or(first.position - 1, |cursor| cursor.through);
+        let new = NewLease { after, through: last.position, lease: Uuid::new_v4().to_string(), valid };
         if store.take(of, &new).await? {
             return Ok(Leased::Events { lease: new.lease, expires_in: valid, events: page.events });
         }
@@ -91,13 +93,6 @@ pub(crate) async fn checked_cursor(table: &impl FeedTable, channel: Uuid, throug
         return Err(FeedError::TooHigh { through, newest });
     }
     Ok(through.max(0))
-}
-
-/// The lease of these events. `None` without events.
-fn new_lease(events: &[FeedEvent], cursor: Option<Cursor>, valid: Duration) -> Option<NewLease> {
-    let (first, last) = (events.first()?, events.last()?);
-    let after = cursor.map_or(first.position - 1, |cursor| cursor.through);
-    Some(NewLease { after, through: last.position, lease: Uuid::new_v4().to_string(), valid })
 }
 
 /// Whether the record `next` belongs to a page of at most `max_bytes`, which already has `events`. Adds the size of the record to
