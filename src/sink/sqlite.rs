@@ -54,6 +54,7 @@ mod tests;
 mod upkeep;
 mod writer;
 
+use database::Database;
 use feed::{FeedReader, SqliteFeed};
 use lane::Work;
 use writer::Writer;
@@ -68,7 +69,6 @@ const AT_ONCE_IN_TRANSACTION: RowLimit = RowLimit { rows: AT_ONCE / 2, bytes: 8 
 
 /// Writes events into a table, shared by any number of channels.
 pub(crate) struct Sqlite {
-    settings: Arc<SqliteSettings>,
     writing: Arc<Writing>,
     feed: Option<Arc<SqliteFeed>>,
 }
@@ -88,16 +88,16 @@ impl Sqlite {
     /// Makes a sink. At the first use, the sink opens the database, or creates it in an existing directory. `failures` counts
     /// failed upkeep.
     pub(crate) fn new(settings: SqliteSettings, failures: UpkeepFailures) -> Self {
-        let (settings, reader) = (Arc::new(settings), Arc::default());
-        let changes = watch::Sender::default();
-        let writing =
-            Arc::new(Writing { settings: settings.clone(), failures, writer: OnceLock::new(), reader, changes });
-        let feed = settings.feed.then(|| Arc::new(SqliteFeed::new(&writing)));
-        Self { settings, writing, feed }
-    }
-
-    fn writer(&self) -> Result<&Writer, SinkError> {
-        self.writing.writer()
+        let settings = Arc::new(settings);
+        let writing = Arc::new_cyclic(|writing| Writing {
+            reader: Arc::new(FeedReader::new(settings.clone(), writing.clone())),
+            settings,
+            failures,
+            writer: OnceLock::new(),
+            changes: watch::Sender::default(),
+        });
+        let feed = writing.settings.feed.then(|| Arc::new(SqliteFeed::new(&writing)));
+        Self { writing, feed }
     }
 
     /// Runs work that opens another connection, off the async threads. The writer first closes its database if the path leads to
@@ -108,9 +108,9 @@ impl Sqlite {
         work: impl FnOnce(&SqliteSettings) -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, SinkError> {
         if let Some(writer) = self.writing.writer.get() {
-            writer.close_changed().await?;
+            writer.use_database(Database::close_changed).await?;
         }
-        let settings = self.settings.clone();
+        let settings = self.writing.settings.clone();
         blocking(move || work(&settings)).await
     }
 }
@@ -121,7 +121,8 @@ impl Writing {
         if let Some(writer) = self.writer.get() {
             return Ok(writer);
         }
-        let started = Writer::start(self.settings.clone(), self.failures.clone(), self.reader.clone())?;
+        let database = Database::new(self.settings.clone(), self.failures.clone(), self.reader.clone());
+        let started = Writer::start(database)?;
         Ok(self.writer.get_or_init(|| started))
     }
 }
@@ -129,7 +130,7 @@ impl Writing {
 #[async_trait]
 impl Sink for Sqlite {
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        self.writer()?.carry_out(Work::Resume(recorded.clone())).await.map_err(|undelivered| undelivered.error)
+        self.writing.writer()?.carry_out(Work::Resume(recorded.clone())).await.map_err(|undelivered| undelivered.error)
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
@@ -156,12 +157,13 @@ impl Sink for Sqlite {
     }
 
     async fn early_ack(&self) -> Option<String> {
-        let settings = self.settings.clone();
+        let settings = self.writing.settings.clone();
         blocking(move || early_ack(&settings.path)).await
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {
-        if let Some(writer) = self.writing.writer.get() { writer.reopen().await } else { Ok(()) }
+        let Some(writer) = self.writing.writer.get() else { return Ok(()) };
+        writer.use_database(Database::reopen).await
     }
 
     fn feed(&self) -> Option<Arc<dyn FeedTable>> {
@@ -174,8 +176,8 @@ impl Sink for Sqlite {
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let messages = delivery.messages;
-        let writer = self.writer().map_err(|error| Undelivered::after(0, error))?;
-        let has_operations = self.settings.operations;
+        let writer = self.writing.writer().map_err(|error| Undelivered::after(0, error))?;
+        let has_operations = self.writing.settings.operations;
         let make = |message: &Message, delivered: Timestamp| Row::of(message, delivered, has_operations);
         let mut next = next_rows(messages, 0, AT_ONCE_IN_TRANSACTION, make).await;
         let mut after = delivery.after;

@@ -1,6 +1,7 @@
 //! Opens the database, writes to it, and closes it if its file was moved or replaced.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use net::Chain;
 use telemetry::metrics::UpkeepFailures;
 
 /// How long to wait for a lock of another program.
-pub(super) const BUSY: Duration = Duration::from_secs(5);
+const BUSY: Duration = Duration::from_secs(5);
 
 /// Upkeep runs after this many rows were written.
 const LOOK_AFTER: usize = 1_000;
@@ -100,7 +101,7 @@ impl Database {
         let failure = match self.transaction(std::slice::from_ref(&work)) {
             Ok(mut answers) => return answers.pop().unwrap_or_else(|| Ok(Resumed::default())),
             Err(failure) if failure.may_be_of_one_row() => failure,
-            Err(failure) => return Err(failure.undelivered(&self.settings.path)),
+            Err(failure) => return Err(Undelivered::after(0, failure.at(&self.settings.path))),
         };
         let accepted = match failure {
             SqliteError::Sqlite(_, Some(before)) => before,
@@ -148,7 +149,7 @@ impl Database {
             drop(self.close());
         }
         self.note();
-        let undelivered = |failure: SqliteError| failure.undelivered(&settings.path);
+        let undelivered = |failure: SqliteError| Undelivered::after(0, failure.at(&settings.path));
         Ok(written?.into_iter().map(|done| done.map_err(undelivered)).collect())
     }
 
@@ -180,6 +181,7 @@ impl Database {
         done.map_err(|failure| failure.at(&settings.path))
     }
 
+    /// Closes the open file, and opens the file that is now at the path.
     pub(super) fn reopen(&mut self) -> Result<(), SinkError> {
         self.close().and_then(|()| self.opened().map(drop))
     }
@@ -309,11 +311,16 @@ impl Database {
     }
 }
 
+/// Opens a database whose file exists.
+pub(super) fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY)?;
+    Ok(connection)
+}
+
 /// Opens a database whose file exists, and completes its tables.
 fn open(settings: &SqliteSettings, statements: &Statements) -> Result<Connection, SqliteError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(&settings.path, flags)?;
-    connection.busy_timeout(BUSY)?;
+    let mut connection = connect(&settings.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.execute_batch(schema::BEFORE_THE_LOG)?;
     let journal = connection.query_row("pragma journal_mode = wal", [], |row| row.get::<_, String>(0))?;
     if journal != "wal" {
@@ -323,19 +330,15 @@ fn open(settings: &SqliteSettings, statements: &Statements) -> Result<Connection
         ))));
     }
     connection.execute_batch(schema::AFTER_THE_LOG)?;
-    schema::prepare(&mut connection, settings)?;
-    number(&mut connection, settings, statements)?;
-    Ok(connection)
-}
-
-/// Gives positions to the rows that have none, because an older version wrote them.
-fn number(connection: &mut Connection, settings: &SqliteSettings, statements: &Statements) -> Result<(), SqliteError> {
-    let (rows, is_complete) = number_existing(connection, &statements.positions, Instant::now() + NUMBERING)?;
+    let transaction = Transaction::new(&mut connection, TransactionBehavior::Immediate)?;
+    schema::complete(&transaction, settings, true)?;
+    transaction.commit()?;
+    let (rows, is_complete) = number_existing(&mut connection, &statements.positions, Instant::now() + NUMBERING)?;
     if rows > 0 {
         info!(table = settings.table, rows, is_complete, "rows of an older version got their positions");
     }
     if is_complete {
-        return Ok(());
+        return Ok(connection);
     }
     Err(SqliteError::Other(SinkError::away(format!(
         "the existing rows of {} get their positions, once: retrying until all rows have one",

@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::{ErrorCode, ffi};
 
 use crate::table::SUPPRESSED;
-use crate::{Fault, SinkError, Undelivered};
+use crate::{Fault, SinkError};
 use net::shortage::Shortage;
 
 /// Why the database was not used.
@@ -24,11 +24,6 @@ impl SqliteError {
             Self::Sqlite(error, _) => of(&error, path),
             Self::Other(error) => error,
         }
-    }
-
-    /// The error of a lane for which nothing was written.
-    pub(super) fn undelivered(self, path: &Path) -> Undelivered {
-        Undelivered::after(0, self.at(path))
     }
 
     /// Whether one of several rows may be the cause.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -18,11 +18,10 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 use uuid::Uuid;
 
-use super::database::BUSY;
-use super::descriptors::ConnectedFile;
-use super::error::{SqliteError, opening};
+use super::database::Database;
+use super::read::OpenReader;
 use super::schema::columns;
-use super::{SqliteSettings, Writing, files};
+use super::{SqliteSettings, Writing, error};
 use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, checked_cursor, lease};
 use crate::feed::{ChannelPosition, Committed, ConsumerState, FeedError, FeedPage, FeedPosition, FeedTable, Leased};
 use crate::system::identity_at;
@@ -40,11 +39,8 @@ use statements::{FeedStatements, channel_position, state};
 const POLL: Duration = Duration::from_secs(5);
 
 pub(super) struct SqliteFeed {
-    settings: Arc<SqliteSettings>,
     statements: Arc<FeedStatements>,
     reader: Arc<FeedReader>,
-    /// The feed does not keep the database open after its sink has ended.
-    writing: Weak<Writing>,
     changes: watch::Sender<u64>,
     /// Started at the first request for changes.
     listener: OnceLock<AbortOnDropHandle<()>>,
@@ -54,20 +50,24 @@ pub(super) struct SqliteFeed {
 }
 
 /// The connection that reads. It is opened when it is needed.
-#[derive(Default)]
 pub(super) struct FeedReader {
+    settings: Arc<SqliteSettings>,
+    /// The feed does not keep the database open after its sink has ended.
+    writing: Weak<Writing>,
     open: Mutex<Option<OpenReader>>,
     /// Whether this process has read the database. If it has disappeared since, its channels are not empty.
     has_read: AtomicBool,
 }
 
-/// An open connection. The fields are in the order in which they must be dropped.
-pub(super) struct OpenReader {
-    connection: Connection,
-    connected: ConnectedFile,
-}
-
 impl FeedReader {
+    pub(super) fn new(settings: Arc<SqliteSettings>, writing: Weak<Writing>) -> Self {
+        Self { settings, writing, open: Mutex::default(), has_read: AtomicBool::default() }
+    }
+
+    fn writing(&self) -> Result<Arc<Writing>, SinkError> {
+        self.writing.upgrade().ok_or_else(|| SinkError::away("the sink of this feed has ended: retry".to_owned()))
+    }
+
     /// Closes the connection. Waits until nothing reads. No connection is opened until the result is dropped.
     pub(super) fn close(&self) -> MutexGuard<'_, Option<OpenReader>> {
         let mut reader = lock(&self.open);
@@ -76,22 +76,22 @@ impl FeedReader {
     }
 
     /// Reads in one transaction. `None` if the database or the table does not exist yet. Must be called on a thread that can block.
-    fn read<T>(
-        &self,
-        settings: &SqliteSettings,
-        writing: &Weak<Writing>,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<Option<T>, SinkError> {
+    fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<Option<T>, SinkError> {
+        let path = &*self.settings.path;
         let mut reader = lock(&self.open);
-        if reader.as_ref().is_none_or(|open| identity_at(&settings.path) != Some(open.connected.identity())) {
+        if reader.as_ref().is_none_or(|open| identity_at(path) != Some(open.connected.identity())) {
             *reader = None;
             // The writer waits for this lock when it closes the database.
             drop(reader);
-            close_changed(writing)?;
+            // If the path leads to another file, the reader would share the log and its index with the writer, and they belong to
+            // the previous file.
+            if let Some(writer) = self.writing()?.writer.get() {
+                Handle::current().block_on(writer.use_database(Database::close_changed))?;
+            }
             reader = lock(&self.open);
         }
         if reader.is_none() {
-            *reader = OpenReader::open(settings, !self.has_read.load(Ordering::Relaxed))?;
+            *reader = self.open()?;
         }
         let Some(open) = &mut *reader else { return Ok(None) };
         self.has_read.store(true, Ordering::Relaxed);
@@ -99,63 +99,41 @@ impl FeedReader {
         done.map(Some).map_err(|error| {
             // The next use opens the database again.
             *reader = None;
-            SqliteError::from(error).at(&settings.path)
+            error::of(&error, path)
         })
     }
-}
 
-impl OpenReader {
     /// Opens the database. `None` if it may be a new one, and the database or the table does not exist yet.
-    fn open(settings: &SqliteSettings, may_be_new: bool) -> Result<Option<Self>, SinkError> {
-        let path = &*settings.path;
+    fn open(&self) -> Result<Option<OpenReader>, SinkError> {
+        let (path, table) = (&*self.settings.path, &self.settings.table);
+        let may_be_new = !self.has_read.load(Ordering::Relaxed);
         let metadata = match fs::metadata(path) {
             Err(error) if may_be_new && error.kind() == ErrorKind::NotFound => return Ok(None),
-            found => found.map_err(|error| opening(&error, path))?,
+            found => found.map_err(|error| error::opening(&error, path))?,
         };
-        files::require_regular(path, &metadata)?;
-        files::check_log(path)?;
-        let connected = ConnectedFile::of(&metadata);
-        let open = || -> rusqlite::Result<(Connection, bool, bool)> {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let connection = Connection::open_with_flags(path, flags)?;
-            connection.busy_timeout(BUSY)?;
-            let table = columns(&connection, &settings.table)?;
-            let lanes = columns(&connection, &progress(&settings.table))?;
-            // Another version may have created the tables without these columns.
-            let has_positions = [&table, &lanes].iter().all(|found| found.iter().any(|name| name == POSITION));
-            let has_consumers = !columns(&connection, &consumers(&settings.table))?.is_empty();
-            Ok((connection, !table.is_empty(), has_positions && has_consumers))
-        };
-        match open().map_err(|error| SqliteError::from(error).at(path))? {
-            (connection, _, true) => Ok(Some(Self { connection, connected })),
-            (_, false, false) if may_be_new => Ok(None),
-            _ => Err(SinkError::away(format!(
-                "the tables of {} have no positions or no consumers yet: the sink completes them when it writes next",
-                path.display()
-            ))),
+        let open = OpenReader::open(path, &metadata)?;
+        let columns = |name: &str| columns(&open.connection, name).map_err(|error| error::of(&error, path));
+        let (rows, lanes) = (columns(table)?, columns(&progress(table))?);
+        // Another version may have created the tables without these columns.
+        let has_positions = [&rows, &lanes].iter().all(|found| found.iter().any(|name| name == POSITION));
+        if has_positions && !columns(&consumers(table))?.is_empty() {
+            return Ok(Some(open));
         }
+        if rows.is_empty() && may_be_new {
+            return Ok(None);
+        }
+        Err(SinkError::away(format!(
+            "the tables of {} have no positions or no consumers yet: the sink completes them when it writes next",
+            path.display()
+        )))
     }
-}
-
-/// Closes the writer's database if its path leads to another file. The reader would share the log and its index with the writer, and
-/// they belong to the previous file.
-fn close_changed(writing: &Weak<Writing>) -> Result<(), SinkError> {
-    let writing = writing.upgrade().ok_or_else(ended)?;
-    let Some(writer) = writing.writer.get() else { return Ok(()) };
-    Handle::current().block_on(writer.close_changed())
-}
-
-fn ended() -> SinkError {
-    SinkError::away("the sink of this feed has ended: retry".to_owned())
 }
 
 impl SqliteFeed {
     pub(super) fn new(writing: &Arc<Writing>) -> Self {
         Self {
-            settings: writing.settings.clone(),
             statements: Arc::new(FeedStatements::of(&writing.settings)),
             reader: writing.reader.clone(),
-            writing: Arc::downgrade(writing),
             changes: writing.changes.clone(),
             listener: OnceLock::new(),
             turn: Arc::default(),
@@ -167,19 +145,14 @@ impl SqliteFeed {
         &self,
         work: impl FnOnce(&FeedStatements, &Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, SinkError> {
-        self.writing()?;
-        let (settings, statements, reader) = (self.settings.clone(), self.statements.clone(), self.reader.clone());
-        let writing = self.writing.clone();
+        self.reader.writing()?;
+        let (statements, reader) = (self.statements.clone(), self.reader.clone());
         let turn = self.turn.clone().lock_owned().await;
         let read = move || {
             let _turn = turn;
-            reader.read(&settings, &writing, |connection| work(&statements, connection))
+            reader.read(|connection| work(&statements, connection))
         };
         Ok(blocking(read).await?.unwrap_or_default())
-    }
-
-    fn writing(&self) -> Result<Arc<Writing>, SinkError> {
-        self.writing.upgrade().ok_or_else(ended)
     }
 
     async fn write<T: Send + 'static>(
@@ -187,7 +160,7 @@ impl SqliteFeed {
         work: impl FnOnce(&FeedStatements, &Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, SinkError> {
         let statements = self.statements.clone();
-        self.writing()?.writer()?.transact(move |connection| work(&statements, connection)).await
+        self.reader.writing()?.writer()?.transact(move |connection| work(&statements, connection)).await
     }
 }
 
@@ -257,18 +230,17 @@ impl FeedTable for SqliteFeed {
 
     async fn consumers(&self) -> Result<Vec<ConsumerState>, FeedError> {
         let states = self.read(|statements, connection| {
-            let mut select = connection.prepare(&statements.consumers)?;
-            let rows = select.query_map([], state)?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
+            connection.prepare(&statements.consumers)?.query_map([], state)?.collect::<rusqlite::Result<Vec<_>>>()
         });
         Ok(states.await?.into_iter().flatten().collect())
     }
 
     async fn channels(&self) -> Result<Vec<ChannelPosition>, FeedError> {
         let channels = self.read(|statements, connection| {
-            let mut select = connection.prepare(&statements.channels)?;
-            let rows = select.query_map([], channel_position)?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
+            connection
+                .prepare(&statements.channels)?
+                .query_map([], channel_position)?
+                .collect::<rusqlite::Result<Vec<_>>>()
         });
         Ok(channels.await?.into_iter().flatten().collect())
     }
@@ -283,31 +255,23 @@ impl FeedTable for SqliteFeed {
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
-        self.listener.get_or_init(|| {
-            let (settings, reader) = (self.settings.clone(), self.reader.clone());
-            let listening = listen(settings, reader, self.writing.clone(), self.changes.clone());
-            AbortOnDropHandle::new(tokio::spawn(listening))
-        });
+        self.listener
+            .get_or_init(|| AbortOnDropHandle::new(tokio::spawn(listen(self.reader.clone(), self.changes.clone()))));
         self.changes.subscribe()
     }
 }
 
 /// Tells the feed that another connection has written.
-async fn listen(
-    settings: Arc<SqliteSettings>,
-    reader: Arc<FeedReader>,
-    writing: Weak<Writing>,
-    changes: watch::Sender<u64>,
-) {
+async fn listen(reader: Arc<FeedReader>, changes: watch::Sender<u64>) {
     let mut known = None;
     let mut ticks = interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let (settings, reader, writing) = (settings.clone(), reader.clone(), writing.clone());
+        let reader = reader.clone();
         // SQLite changes this number when another connection has written.
         let version = |connection: &Connection| connection.pragma_query_value(None, "data_version", |row| row.get(0));
-        match blocking(move || reader.read(&settings, &writing, version)).await {
+        match blocking(move || reader.read(version)).await {
             Ok(version) => {
                 let version: Option<i64> = version;
                 if std::mem::replace(&mut known, version) != version {

@@ -39,9 +39,8 @@ impl Work {
     pub(super) fn split_off(&mut self, count: usize) -> Option<Self> {
         let Self::Deliver { lane, epoch, after, through, rows } = self else { return None };
         let rest = rows.split_off(count);
-        // The only number in a row is the offset of its event.
-        let offset = |cell: &Cell| if let Cell::Number(offset) = cell { Offset::new(*offset) } else { None };
-        let first = rows.last().and_then(|row| row.cells.iter().find_map(offset)).unwrap_or(*through);
+        let offset = |row: &Row| if let Cell::Number(offset) = row.key()[0] { Offset::new(*offset) } else { None };
+        let first = rows.last().and_then(offset).unwrap_or(*through);
         let through = std::mem::replace(through, first);
         Some(Self::Deliver { lane: lane.clone(), epoch: *epoch, after: (*after).max(Some(first)), through, rows: rest })
     }
@@ -89,7 +88,8 @@ impl Statements {
                     let found = self.position_under(connection, lane, *epoch)?;
                     return Err(displaced(&self.progress_table, &found, *after).into());
                 }
-                self.positions.number_all(connection, &channel)?;
+                // Rows without a position exist only if an older version writes to the database while this one has it open.
+                while self.positions.number(connection, &channel)? > 0 {}
                 self.insert(connection, &channel, rows)?;
                 Ok(Resumed::default())
             }
@@ -182,7 +182,7 @@ impl Statements {
         }
         if position > newest {
             self.positions.move_cursors_back(connection, channel, newest)?;
-            self.positions.record(connection, channel, position)?;
+            connection.execute(&self.positions.record, params![channel, position])?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use rustix::fs::{Access, access};
 use uuid::Uuid;
 
-use super::database::BUSY;
+use super::database::connect;
 use super::descriptors::ConnectedFile;
 use super::error::{self, SqliteError};
 use super::lane::Work;
@@ -51,7 +51,11 @@ pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
         if found.is_empty() {
             return Ok(format!("it exists ({size}), and table {table} will be created"));
         }
-        let operations = table_of_operations(connection, settings)?;
+        let operations = match operations::table(&settings.table) {
+            _ if !settings.operations => String::new(),
+            table if columns(connection, &table)?.is_empty() => format!("; table {table} will be created"),
+            table => format!("; table {table} exists"),
+        };
         let is_current = key::old(connection, table)?.is_empty();
         let replaced = if is_current { "" } else { "; its key will be replaced" };
         Ok(match lacking(&found, settings)?.len() {
@@ -66,23 +70,11 @@ pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
     Ok(found.unwrap_or_else(|| format!("it was removed during the check: {} will be created", path.display())))
 }
 
-/// The state of the table of operations, for the end of a sentence. Empty if the sink has none.
-fn table_of_operations(connection: &Connection, settings: &SqliteSettings) -> rusqlite::Result<String> {
-    if !settings.operations {
-        return Ok(String::new());
-    }
-    let table = operations::table(&settings.table);
-    let is_missing = columns(connection, &table)?.is_empty();
-    Ok(format!("; table {table} {}", if is_missing { "will be created" } else { "exists" }))
-}
-
 /// Opens an existing database for a transaction that changes nothing.
 fn open(path: &Path) -> Result<Connection, SqliteError> {
     // A crash can leave rows in the log. Only the daemon writes them into the main file.
     let has_log = fs::metadata(files::beside(path, "-wal")).is_ok_and(|log| log.len() > 0);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(BUSY)?;
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     Ok(connection)
 }
@@ -108,17 +100,7 @@ fn rehearse(connection: &mut Connection, settings: &SqliteSettings) -> Result<()
     schema::complete(&transaction, settings, false)?;
     let statements = Statements::of(settings);
     for work in [resume, deliver] {
-        statements.carry_out(&transaction, &work).map_err(|failure| refused(failure, &settings.path))?;
+        statements.carry_out(&transaction, &work)?;
     }
     Ok(transaction.rollback()?)
-}
-
-/// The error for the marked row. A constraint or a trigger that refuses this row probably refuses every event.
-fn refused(failure: SqliteError, path: &Path) -> SqliteError {
-    match failure.at(path) {
-        SinkError::Refused { message, .. } => SqliteError::Other(SinkError::unusable(format!(
-            "a marked row, which was rolled back, was refused as an event would be: {message}"
-        ))),
-        error => SqliteError::Other(error),
-    }
 }

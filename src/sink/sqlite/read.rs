@@ -1,14 +1,15 @@
 //! Reads a database without changing it: for the position of a lane, and for a comparison with the service.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Metadata};
+use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use uuid::Uuid;
 
-use super::database::BUSY;
+use super::database::connect;
 use super::descriptors::ConnectedFile;
-use super::error::SqliteError;
+use super::error::{self, SqliteError};
 use super::schema::{Statements, columns};
 use super::{SqliteSettings, files};
 use crate::table::quoted;
@@ -76,16 +77,25 @@ pub(super) fn read<T>(
 ) -> Result<Option<T>, SinkError> {
     let path = &*settings.path;
     let Ok(metadata) = fs::metadata(path) else { return Ok(None) };
-    files::require_regular(path, &metadata)?;
-    files::check_log(path)?;
-    let _connected = ConnectedFile::of(&metadata);
-    let read = || {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(BUSY)?;
-        work(&connection).map(Some)
-    };
-    read().map_err(|failure: SqliteError| failure.at(path))
+    let open = OpenReader::open(path, &metadata)?;
+    work(&open.connection).map(Some).map_err(|failure| failure.at(path))
+}
+
+/// An open connection that only reads. The fields are in the order in which they must be dropped.
+pub(super) struct OpenReader {
+    pub(super) connection: Connection,
+    pub(super) connected: ConnectedFile,
+}
+
+impl OpenReader {
+    /// Opens an existing database.
+    pub(super) fn open(path: &Path, metadata: &Metadata) -> Result<Self, SinkError> {
+        files::require_regular(path, metadata)?;
+        files::check_log(path)?;
+        let connected = ConnectedFile::of(metadata);
+        let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|error| error::of(&error, path))?;
+        Ok(Self { connection, connected })
+    }
 }
 
 pub(super) fn key_of(row: &Row<'_>) -> rusqlite::Result<Option<EventKey>> {

@@ -1,6 +1,6 @@
 //! The tables, and the statements over them.
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction};
 
 use super::SqliteSettings;
 use super::error::SqliteError;
@@ -187,13 +187,6 @@ fn foreign(table: &str, column: &str, settings: &SqliteSettings) -> SinkError {
         "table {table} of {} has no column {column}: it does not belong to channeld, or was changed; choose another table name, or rename that table",
         settings.path.display()
     ))
-}
-
-/// Creates missing tables, columns and indexes in one transaction.
-pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), SqliteError> {
-    let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
-    complete(&transaction, settings, true)?;
-    Ok(transaction.commit()?)
 }
 
 /// Creates missing tables, columns and indexes. A new full-text index gets the existing rows only if `fills_index` is true,

@@ -3,19 +3,15 @@
 //! Each lane submits one piece of work at a time. A request of a feed can be canceled while its work is in the queue: this work is then
 //! skipped.
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::SqliteSettings;
 use super::database::Database;
-use super::feed::FeedReader;
 use super::lane::{LaneResult, Work};
 use crate::{SinkError, Undelivered};
-use telemetry::metrics::UpkeepFailures;
 
 /// No further work is added to a transaction that has this many rows.
 const MAX_ROWS: usize = 2_000;
@@ -34,13 +30,9 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Fails if the machine has no free thread.
-    pub(super) fn start(
-        settings: Arc<SqliteSettings>,
-        failures: UpkeepFailures,
-        reader: Arc<FeedReader>,
-    ) -> Result<Self, SinkError> {
+    pub(super) fn start(database: Database) -> Result<Self, SinkError> {
         let (jobs, received) = mpsc::channel();
-        let work = move || run(Database::new(settings, failures, reader), &received);
+        let work = move || run(database, &received);
         let thread = std::thread::Builder::new().name("sqlite".to_owned()).spawn(work);
         let thread = thread.map_err(|error| SinkError::io("starting a thread that writes to the database", error))?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
@@ -50,16 +42,6 @@ impl Writer {
     pub(super) async fn carry_out(&self, work: Work) -> LaneResult {
         let answer = self.ask(|answer| Job::Write(work, answer)).await;
         answer.unwrap_or_else(|ended| Err(Undelivered::after(0, ended)))
-    }
-
-    /// Closes the open file, and opens the file that is now at the path.
-    pub(super) async fn reopen(&self) -> Result<(), SinkError> {
-        self.use_database(Database::reopen).await
-    }
-
-    /// Closes the open file if another file is now at the path.
-    pub(super) async fn close_changed(&self) -> Result<(), SinkError> {
-        self.use_database(Database::close_changed).await
     }
 
     /// Does the work of a feed in one transaction, and waits until it is synced to disk.
@@ -72,7 +54,7 @@ impl Writer {
 
     /// Uses the database, unless nothing awaits the result any more when the thread begins: the client of an abandoned request would
     /// not learn that it has a lease.
-    async fn use_database<T: Send + 'static>(
+    pub(super) async fn use_database<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Database) -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, SinkError> {

@@ -22,7 +22,7 @@ pub(in crate::sqlite) struct PositionStatements {
     /// The newest position of the channel `?1`.
     newest: String,
     /// Records the newest position `?2` of the channel `?1`.
-    record: String,
+    pub(in crate::sqlite) record: String,
     /// The table of consumers. Another instance may have created it.
     consumers: String,
     /// The consumers of the channel `?1` whose cursors or leases are above the position `?2`.
@@ -68,15 +68,6 @@ impl PositionStatements {
         connection.prepare(&self.newest)?.query_row([channel], |row| row.get(0))
     }
 
-    pub(in crate::sqlite) fn record(
-        &self,
-        connection: &Connection,
-        channel: &str,
-        newest: i64,
-    ) -> rusqlite::Result<()> {
-        connection.prepare(&self.record)?.execute(params![channel, newest]).map(drop)
-    }
-
     /// Moves the cursors of consumers back that are above the newest position, because the table was restored from a backup. Must
     /// precede new rows: these get the positions above `newest`, and each consumer must receive them.
     pub(in crate::sqlite) fn move_cursors_back(
@@ -109,15 +100,8 @@ impl PositionStatements {
         Ok(())
     }
 
-    /// Numbers all rows of a channel that have no position. Such rows exist only if an older version writes to the
-    /// database while this one has it open.
-    pub(in crate::sqlite) fn number_all(&self, connection: &Connection, channel: &str) -> rusqlite::Result<()> {
-        while self.number(connection, channel)? > 0 {}
-        Ok(())
-    }
-
     /// Numbers some rows of a channel that have no position. Returns how many.
-    fn number(&self, connection: &Connection, channel: &str) -> rusqlite::Result<usize> {
+    pub(in crate::sqlite) fn number(&self, connection: &Connection, channel: &str) -> rusqlite::Result<usize> {
         let mut unnumbered = connection.prepare(&self.unnumbered)?;
         let ids = unnumbered.query_map(params![channel, AT_ONCE], |row| row.get::<_, i64>(0))?;
         let ids = ids.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -131,7 +115,7 @@ impl PositionStatements {
             position += 1;
             number.execute([*id, position])?;
         }
-        self.record(connection, channel, position)?;
+        connection.execute(&self.record, params![channel, position])?;
         Ok(ids.len())
     }
 }
