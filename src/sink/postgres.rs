@@ -31,7 +31,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::settings::PostgresSettings;
@@ -58,7 +57,7 @@ mod writer;
 
 pub use ends::{ENDS_TEXT, ends_query, ends_vector};
 
-use cells::Parameter;
+use cells::parameters;
 use feed::PostgresFeed;
 use insert::number;
 use pool::{Borrowed, Pool};
@@ -100,9 +99,7 @@ impl Sink for Postgres {
             number(&connection, recorded.lane.channel.id).await?;
         }
         if let Some((above, to)) = recorded.unrecorded(&resumed.position) {
-            let channel = recorded.lane.channel.id.0;
-            let parameters: [Parameter<'_>; 3] =
-                [(&channel as _, Type::UUID), (&above as _, Type::INT8), (&to as _, Type::INT8)];
+            let parameters = parameters![recorded.lane.channel.id.0 => UUID, above => INT8, to => INT8];
             let rows = connection.query(&self.pool.statements.between, &parameters).await?;
             resumed.held.extend(rows.iter().filter_map(key_of));
         }
@@ -175,16 +172,11 @@ impl Sink for Postgres {
 async fn take_over(connection: &Borrowed<'_>, recorded: &Recorded) -> Result<(Resumed, bool), SinkError> {
     let Recorded { lane, epoch, through, pending, confirmed, .. } = recorded;
     let Pool { settings, statements: Statements { adopt, claim, .. }, .. } = connection.pool;
-    let (channel, sink) = (lane.channel.id.0, &*lane.sink);
     let (through, numbered) = (through.map(Offset::get), bigint(*epoch));
     let (offsets, ids) = columns(pending);
-    let parameters: [Parameter<'_>; 6] = [
-        (&channel as _, Type::UUID),
-        (&sink as _, Type::TEXT),
-        (&through as _, Type::INT8),
-        (&numbered as _, Type::INT8),
-        (&offsets as _, Type::INT8_ARRAY),
-        (&ids as _, Type::UUID_ARRAY),
+    let parameters = parameters![
+        lane.channel.id.0 => UUID, &*lane.sink => TEXT, through => INT8, numbered => INT8,
+        offsets => INT8_ARRAY, ids => UUID_ARRAY
     ];
     let statement = if confirmed.is_some() { claim } else { adopt };
     let rows = connection.query(statement, &parameters).await?;
@@ -204,8 +196,7 @@ async fn take_over(connection: &Borrowed<'_>, recorded: &Recorded) -> Result<(Re
 
 /// The oldest event of a channel that has a row.
 async fn oldest(connection: &Borrowed<'_>, channel: ChannelId) -> Result<Oldest, StatementRefusal> {
-    let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
-    let rows = connection.query(&connection.pool.statements.oldest, &parameters).await?;
+    let rows = connection.query(&connection.pool.statements.oldest, &parameters![channel.0 => UUID]).await?;
     Ok(rows.first().and_then(key_of).map_or(Oldest::Nothing, Oldest::Event))
 }
 
@@ -216,8 +207,7 @@ async fn held_of(
     keys: &[EventKey],
 ) -> Result<BTreeSet<EventKey>, StatementRefusal> {
     let (offsets, ids) = columns(keys);
-    let parameters: [Parameter<'_>; 3] =
-        [(&channel.0 as _, Type::UUID), (&offsets as _, Type::INT8_ARRAY), (&ids as _, Type::UUID_ARRAY)];
+    let parameters = parameters![channel.0 => UUID, offsets => INT8_ARRAY, ids => UUID_ARRAY];
     let rows = connection.query(&connection.pool.statements.holds, &parameters).await?;
     Ok(rows.iter().filter_map(key_of).collect())
 }

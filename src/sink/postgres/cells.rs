@@ -11,6 +11,14 @@ use record::Message;
 
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
+/// The parameters of a statement: each value with the name of its type.
+macro_rules! parameters {
+    ($($value:expr => $kind:ident),*) => {
+        [$((&$value as &(dyn tokio_postgres::types::ToSql + Sync), tokio_postgres::types::Type::$kind)),*]
+    };
+}
+pub(super) use parameters;
+
 /// The epoch of PostgreSQL's times: 2000-01-01, in Unix microseconds.
 const EPOCH: i64 = 946_684_800_000_000;
 
@@ -40,8 +48,8 @@ fn json(row: &mut Row) -> impl Iterator<Item = (&'static crate::table::Column, &
 
 /// The approximate size of a row in bytes.
 pub(super) fn bytes(row: &Row) -> usize {
-    let operation = row.operation.as_ref().map_or(0, |operation| operation.bytes());
-    row.cells.iter().map(Cell::bytes).sum::<usize>() + operation
+    let operation = row.operation.as_ref().map(|operation| operation.cells()).unwrap_or_default();
+    row.cells.iter().chain(&operation).map(Cell::bytes).sum()
 }
 
 pub(super) fn columns<'r>(rows: &[&'r Row]) -> Vec<(Vec<&'r Cell>, Type)> {

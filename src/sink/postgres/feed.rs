@@ -12,12 +12,11 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 use uuid::Uuid;
 
-use super::cells::Parameter;
+use super::cells::{Parameter, parameters};
 use super::pool::Pool;
 use crate::SinkError;
 use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, checked_cursor, is_within, lease};
@@ -105,20 +104,15 @@ impl FeedTables {
 #[async_trait]
 impl LeaseStore for PostgresFeed {
     async fn cursor(&self, ConsumerRef { consumer, channel }: ConsumerRef<'_>) -> Result<Option<Cursor>, SinkError> {
-        let parameters: [Parameter<'_>; 2] = [(&consumer as _, Type::TEXT), (&channel as _, Type::UUID)];
+        let parameters = parameters![consumer => TEXT, channel => UUID];
         let rows = self.query(&self.tables.statements.cursor, &parameters).await?;
         Ok(rows.first().map(|row| Cursor { through: row.get(0), is_leased: row.get(1) }))
     }
 
     async fn take(&self, of: ConsumerRef<'_>, new: &NewLease) -> Result<bool, SinkError> {
         let valid = i64::try_from(new.valid.as_millis()).unwrap_or(i64::MAX);
-        let parameters: [Parameter<'_>; 6] = [
-            (&of.consumer as _, Type::TEXT),
-            (&of.channel as _, Type::UUID),
-            (&new.after as _, Type::INT8),
-            (&new.lease as _, Type::TEXT),
-            (&valid as _, Type::INT8),
-            (&new.through as _, Type::INT8),
+        let parameters = parameters![
+            of.consumer => TEXT, of.channel => UUID, new.after => INT8, new.lease => TEXT, valid => INT8, new.through => INT8
         ];
         Ok(!self.query(&self.tables.statements.take, &parameters).await?.is_empty())
     }
@@ -127,19 +121,13 @@ impl LeaseStore for PostgresFeed {
 #[async_trait]
 impl FeedTable for PostgresFeed {
     async fn newest(&self, channel: Uuid) -> Result<FeedPosition, FeedError> {
-        let parameters: [Parameter<'_>; 1] = [(&channel as _, Type::UUID)];
-        let rows = self.query(&self.tables.statements.position, &parameters).await?;
+        let rows = self.query(&self.tables.statements.position, &parameters![channel => UUID]).await?;
         Ok(rows.first().map_or_else(FeedPosition::default, position))
     }
 
     async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
         let [limit, bytes] = [limit, max_bytes].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
-        let parameters: [Parameter<'_>; 4] = [
-            (&channel as _, Type::UUID),
-            (&after as _, Type::INT8),
-            (&limit as _, Type::INT8),
-            (&bytes as _, Type::INT8),
-        ];
+        let parameters = parameters![channel => UUID, after => INT8, limit => INT8, bytes => INT8];
         let rows = self.query(&self.tables.statements.page, &parameters).await?;
         let known = rows.first().map_or_else(FeedPosition::default, position);
         let (mut events, mut bytes) = (Vec::new(), 0);
@@ -170,12 +158,7 @@ impl FeedTable for PostgresFeed {
         if lease.contains('\0') {
             return Ok(Committed::NotHeld);
         }
-        let parameters: [Parameter<'_>; 4] = [
-            (&consumer as _, Type::TEXT),
-            (&channel as _, Type::UUID),
-            (&lease as _, Type::TEXT),
-            (&through as _, Type::INT8),
-        ];
+        let parameters = parameters![consumer => TEXT, channel => UUID, lease => TEXT, through => INT8];
         let rows = self.query(&self.tables.statements.commit, &parameters).await?;
         let (is_held, has_moved) = rows.first().map_or((false, false), |row| (row.get(0), row.get(1)));
         Ok(match (is_held, has_moved) {
@@ -210,8 +193,7 @@ impl FeedTable for PostgresFeed {
 
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
         let through = checked_cursor(self, channel, through).await?;
-        let parameters: [Parameter<'_>; 3] =
-            [(&consumer as _, Type::TEXT), (&channel as _, Type::UUID), (&through as _, Type::INT8)];
+        let parameters = parameters![consumer => TEXT, channel => UUID, through => INT8];
         self.query(&self.tables.statements.set, &parameters).await?;
         Ok(())
     }

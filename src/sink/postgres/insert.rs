@@ -4,10 +4,9 @@ use std::ops::Range;
 
 use serde_json::json;
 use tokio_postgres::Error;
-use tokio_postgres::types::Type;
 use tracing::{info, warn};
 
-use super::cells::{self, Parameter};
+use super::cells::{self, parameters};
 use super::pool::{Borrowed, Pool};
 use crate::table::{Row, distinct};
 use crate::{Delivery, SinkError};
@@ -74,23 +73,17 @@ pub(super) async fn insert(
 ) -> Result<StatementResult, Error> {
     let Pool { settings, statements, .. } = connection.pool;
     let (columns, Delivery { lane, epoch, .. }) = (cells::columns(&distinct(rows)), delivery);
-    let (channel, sink) = (lane.channel.id.0, &*lane.sink);
-    let (through, epoch, after) = (through.get(), bigint(*epoch), after.map(Offset::get));
+    let (sink, through, epoch, after) = (&*lane.sink, through.get(), bigint(*epoch), after.map(Offset::get));
     let note = json!({"channel": &*lane.channel.name, "sink": sink, "through": through}).to_string();
-    let mut parameters: Vec<Parameter<'_>> = vec![
-        (&channel as _, Type::UUID),
-        (&sink as _, Type::TEXT),
-        (&through as _, Type::INT8),
-        (&epoch as _, Type::INT8),
-        (&after as _, Type::INT8),
-        (&waits as _, Type::BOOL),
-        (&is_numbered as _, Type::BOOL),
-    ];
+    let mut parameters = Vec::from(parameters![
+        lane.channel.id.0 => UUID, sink => TEXT, through => INT8, epoch => INT8, after => INT8,
+        waits => BOOL, is_numbered => BOOL
+    ]);
     parameters.extend(columns.iter().map(|(column, kind)| (column as _, kind.clone())));
     let operations = if settings.operations { cells::operation_columns(rows) } else { Vec::new() };
     parameters.extend(operations.iter().map(|(column, kind)| (column as _, kind.clone())));
     if let Some(notified) = &settings.notify {
-        parameters.extend([(notified as _, Type::TEXT), (&note as _, Type::TEXT)] as [Parameter<'_>; 2]);
+        parameters.extend(parameters![*notified => TEXT, note => TEXT]);
     }
     let answer = connection.send(connection.pool.form(&statements.insert), &parameters).await?;
     let row = answer.first().expect("a query without a table gives one row");
@@ -110,7 +103,7 @@ pub(super) async fn number(connection: &Borrowed<'_>, channel: ChannelId) -> Res
     let (mut total, mut attempts) = (0, 0);
     loop {
         let most = i64::try_from(pool.effort.rows() * NUMBERED_AT_ONCE).unwrap_or(i64::MAX);
-        let parameters: [Parameter<'_>; 2] = [(&channel.0 as _, Type::UUID), (&most as _, Type::INT8)];
+        let parameters = parameters![channel.0 => UUID, most => INT8];
         let rows = connection.query(pool.form(&pool.statements.number), &parameters).await?;
         let row = rows.first().expect("a query without a table gives one row");
         let (numbered, is_complete): (i64, bool) = (row.get(0), row.get(1));

@@ -2,48 +2,50 @@
 
 use tokio_postgres::types::Type;
 
-use super::cells::Parameter;
+use super::cells::parameters;
 use super::insert::{Outcome, Step, insert};
-use super::pool::Borrowed;
 use super::refusal::StatementRefusal;
-use crate::narrowing::{OtherContent, others};
+use super::writer::Writer;
+use crate::SinkError;
+use crate::narrowing::OtherContent;
 use crate::table::{Row, probe};
-use crate::{Delivery, SinkError};
 
-pub(super) struct Judge<'a> {
-    pub(super) connection: &'a Borrowed<'a>,
-    pub(super) delivery: &'a Delivery<'a>,
-    /// The statement that was refused.
-    pub(super) step: Step,
-}
-
-impl Judge<'_> {
-    /// The error for the row at `at`, which was refused alone. The rows after it are other content.
-    pub(super) async fn judged(&self, refusal: StatementRefusal, rows: &[Row], at: usize) -> SinkError {
+impl Writer<'_> {
+    /// The error for the row at `at`, which was refused alone, by the statement of `step`. The rows after it are other content.
+    pub(super) async fn judged(&self, refusal: StatementRefusal, step: Step, rows: &[Row], at: usize) -> SinkError {
         if !refusal.may_be_of_one_row() {
             return refusal.error;
         }
-        match Box::pin(self.other_content(rows, at)).await {
+        match Box::pin(self.other_content(step, rows, at)).await {
             Ok(other) => refusal.error.judged(other),
             Err(refusal) => refusal.error,
         }
     }
 
     /// Tries a made-up row, other rows of the delivery, and a copy of an existing row, until the table accepts one.
-    async fn other_content(&self, rows: &[Row], at: usize) -> Result<OtherContent, StatementRefusal> {
-        let (mut tried, made_up) = (OtherContent::Untried, probe::made_up(&rows[at]));
-        let others = others(at + 1..rows.len()).map(|other| &rows[other]);
-        let others = others.filter(|other| probe::is_comparable(&rows[at], other));
-        for row in std::iter::once(&made_up).chain(others) {
-            tried = tried.max(Box::pin(self.rolled_back(self.insert(row))).await?);
+    async fn other_content(&self, step: Step, rows: &[Row], at: usize) -> Result<OtherContent, StatementRefusal> {
+        let Self { connection, delivery, .. } = self;
+        let (mut tried, step) = (OtherContent::Untried, Step { is_numbered: false, ..step });
+        for row in probe::other_rows(rows, at) {
+            let inserted = async {
+                let sent = insert(connection, delivery, step, std::slice::from_ref(&row));
+                Ok(connection.answer(sent).await?.outcome == Outcome::Written)
+            };
+            tried = tried.max(Box::pin(self.rolled_back(inserted)).await?);
             if tried == OtherContent::Accepted {
                 return Ok(tried);
             }
         }
-        if !probe::is_copy_comparable(&rows[at]) {
+        // The copy concerns no operation.
+        if rows[at].operation.is_some() {
             return Ok(tried);
         }
-        Ok(tried.max(self.rolled_back(self.copy(&rows[at])).await?))
+        let changed = probe::changed(&rows[at]);
+        let kinds = [Type::INT8, Type::UUID, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ];
+        let mut parameters = Vec::from(parameters![delivery.lane.channel.id.0 => UUID]);
+        parameters.extend(changed.iter().zip(kinds).map(|(cell, kind)| (cell as _, kind)));
+        let copied = async { Ok(!connection.query(&connection.pool.statements.copy, &parameters).await?.is_empty()) };
+        Ok(tried.max(self.rolled_back(copied).await?))
     }
 
     /// Executes a statement that returns whether it has written a row.
@@ -57,23 +59,5 @@ impl Judge<'_> {
             Err(refusal) if refusal.may_be_of_one_row() => Ok(OtherContent::Refused),
             Err(refusal) => Err(refusal),
         }
-    }
-
-    /// Writes a row as the refused statement would. Returns whether the lane had the expected position.
-    async fn insert(&self, row: &Row) -> Result<bool, StatementRefusal> {
-        let Self { connection, delivery, step } = self;
-        let step = Step { is_numbered: false, ..*step };
-        let answer = connection.answer(insert(connection, delivery, step, std::slice::from_ref(row))).await?;
-        Ok(answer.outcome == Outcome::Written)
-    }
-
-    /// Copies an existing row of the channel. Returns whether the channel has a row.
-    async fn copy(&self, refused: &Row) -> Result<bool, StatementRefusal> {
-        let (channel, changed) = (self.delivery.lane.channel.id.0, probe::changed(refused));
-        let kinds = [Type::INT8, Type::UUID, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ];
-        let mut parameters: Vec<Parameter<'_>> = vec![(&channel as _, Type::UUID)];
-        parameters.extend(changed.iter().zip(kinds).map(|(cell, kind)| (cell as _, kind)));
-        let copied = self.connection.query(&self.connection.pool.statements.copy, &parameters).await?;
-        Ok(!copied.is_empty())
     }
 }

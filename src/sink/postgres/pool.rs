@@ -11,11 +11,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
 use tracing::{info, warn};
 
-use super::cells::Parameter;
+use super::cells::{Parameter, parameters};
 use super::effort::Effort;
 use super::refusal::{self, StatementRefusal};
 use super::statements::{CursorForms, Statements};
@@ -31,9 +30,6 @@ use proof::event::Offset;
 
 /// The maximum number of lanes that deliver at the same time. Each such lane has a connection for a whole delivery.
 const CONNECTIONS: usize = 4;
-
-/// How long to wait for a statement whose result is no longer needed.
-const MOMENT: Duration = Duration::from_secs(1);
 
 /// How long a change of the tables waits for each lock: the lock of a table, behind which all other users of the table wait
 /// meanwhile, or the advisory lock, which another instance may have. A change that did not get its lock has ended at the
@@ -81,26 +77,20 @@ impl Pool {
     pub(super) fn new(name: &str, settings: PostgresSettings) -> Result<Self, SinkError> {
         let at = format!("sinks.{name}");
         let connector = Connector::new(&settings.server)
-            .map(Arc::new)
             .map_err(|error| SinkError::unusable(format!("{at}.url: no certificate can be checked: {error}")))?;
-        let (turns, idle, is_pooled) = (Semaphore::new(CONNECTIONS), Mutex::default(), AtomicBool::new(false));
-        let is_ready = tokio::sync::Mutex::new(false);
-        let statements = Statements::of(&settings);
-        let (early_acks, effort) = (Mutex::default(), Effort::default());
-        let (moves_cursors, has_warned) = (AtomicBool::new(settings.feed), AtomicBool::default());
         Ok(Self {
             at,
+            statements: Statements::of(&settings),
+            connector: Arc::new(connector),
+            turns: Semaphore::new(CONNECTIONS),
+            idle: Mutex::default(),
+            is_ready: tokio::sync::Mutex::default(),
+            early_acks: Mutex::default(),
+            moves_cursors: AtomicBool::new(settings.feed),
+            has_warned: AtomicBool::default(),
+            is_pooled: AtomicBool::default(),
+            effort: Effort::default(),
             settings,
-            statements,
-            connector,
-            turns,
-            idle,
-            is_ready,
-            early_acks,
-            moves_cursors,
-            has_warned,
-            is_pooled,
-            effort,
         })
     }
 
@@ -142,7 +132,10 @@ impl Pool {
             idle.retain(|open| !open.client.is_closed());
             idle.pop()
         };
-        let open = if let Some(open) = idle { open } else { self.connect().await? };
+        let open = match idle {
+            Some(open) => open,
+            None => self.connector.connect().await.map_err(|error| self.away(&error))?,
+        };
         Ok(Borrowed { pool: self, open: Some(open), unanswered: AtomicUsize::new(0), _permit: permit })
     }
 
@@ -152,10 +145,6 @@ impl Pool {
         let listen = format!("listen {}", quoted(&self.settings.feed_channel()));
         answered(open.client.batch_execute(&listen)).await?;
         Ok(open)
-    }
-
-    async fn connect(&self) -> Result<OpenConnection, SinkError> {
-        self.connector.connect().await.map_err(|error| self.away(&error))
     }
 
     /// The state of the tables, and the SQL that adds what they lack.
@@ -238,8 +227,7 @@ pub(super) fn changing(statements: &str) -> String {
 impl Borrowed<'_> {
     /// The lane's position and epoch.
     pub(super) async fn row_of(&self, lane: &LaneRef) -> Result<(Position, i64), StatementRefusal> {
-        let (channel, sink) = (lane.channel.id.0, &*lane.sink);
-        let parameters: [Parameter<'_>; 2] = [(&channel as _, Type::UUID), (&sink as _, Type::TEXT)];
+        let parameters = parameters![lane.channel.id.0 => UUID, &*lane.sink => TEXT];
         let rows = self.query(&self.pool.statements.position, &parameters).await?;
         let through = |row: &Row| row.get::<_, Option<i64>>(0).and_then(Offset::new);
         Ok(match rows.first() {
@@ -294,13 +282,6 @@ impl Borrowed<'_> {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.failed(error, wait).await),
         }
-    }
-
-    /// Waits a moment for the answer to a statement whose result is no longer needed, so that the connection can be used
-    /// again. Returns whether it can. If not, the statement may be waiting for a lock. It is cancelled when this value is dropped,
-    /// and the connection is not used again, because the cancellation may hit the next statement.
-    pub(super) async fn abandon(&self, sent: impl Future) -> bool {
-        timeout(MOMENT, sent).await.is_ok()
     }
 
     /// Executes statements without parameters. The first one is `begin`.

@@ -108,7 +108,10 @@ pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &
         _ if *code == SqlState::LOCK_NOT_AVAILABLE || TEMPORARY.contains(&class(code)) => {
             return SinkError::away(message("retrying")).into();
         }
-        _ if is_of_login(code) => return SinkError::unusable(advised(error, server, at)).into(),
+        // These classes concern the login or the database, which no row can cause.
+        _ if matches!(class(code), "28" | "3D" | "F0") => {
+            return SinkError::unusable(advised(error, server, at)).into();
+        }
         _ => "a constraint, a trigger or an index of the table, or a limit of the server, is the cause",
     };
     let detail = match (code, class(code)) {
@@ -132,11 +135,6 @@ pub(super) fn is_timeout(error: &DatabaseError) -> bool {
 /// The class of a code: its first two characters.
 fn class(code: &SqlState) -> &str {
     code.code().get(..2).unwrap_or_default()
-}
-
-/// Whether an error with this code concerns the login or the database, which no row can cause.
-fn is_of_login(code: &SqlState) -> bool {
-    matches!(class(code), "28" | "3D" | "F0")
 }
 
 /// Whether an error with this code lasts until an operator acts. The cause is then a missing right, a wrong name, a missing

@@ -51,8 +51,14 @@ async fn rehearse_in_transaction(
     missing: &SchemaChanges,
     samples: &[Delivery<'_>],
 ) -> Result<bool, SinkError> {
-    if !change(connection, &missing.all()).await? {
-        return Ok(false);
+    let changes = missing.all();
+    if !changes.is_empty() {
+        connection.execute(&format!("set local statement_timeout = '{CHANGE_LIMIT}'")).await?;
+        match connection.attempt(&changing(&changes)).await {
+            Ok(()) => connection.execute("set local statement_timeout to default").await?,
+            Err(DatabaseError::Server(error)) if error.code() == Some(&SqlState::QUERY_CANCELED) => return Ok(false),
+            Err(error) => return Err(connection.pool.unchanged(&error)),
+        }
     }
     for sample in samples {
         deliver(connection, sample).await?;
@@ -60,21 +66,6 @@ async fn rehearse_in_transaction(
     // The tables can have constraints and triggers that are deferred to the end of a transaction.
     connection.execute("set constraints all immediate").await?;
     Ok(true)
-}
-
-async fn change(connection: &Borrowed<'_>, changes: &str) -> Result<bool, SinkError> {
-    if changes.is_empty() {
-        return Ok(true);
-    }
-    connection.execute(&format!("set local statement_timeout = '{CHANGE_LIMIT}'")).await?;
-    match connection.attempt(&changing(changes)).await {
-        Ok(()) => {
-            connection.execute("set local statement_timeout to default").await?;
-            Ok(true)
-        }
-        Err(DatabaseError::Server(error)) if error.code() == Some(&SqlState::QUERY_CANCELED) => Ok(false),
-        Err(error) => Err(connection.pool.unchanged(&error)),
-    }
 }
 
 /// Executes every statement of a lane: at its start, for a delivery, at the start after that, and for a comparison.

@@ -78,20 +78,24 @@ impl CursorForms {
 }
 
 impl PostgresSettings {
+    /// A name in the schema, qualified and quoted for SQL.
+    pub(super) fn qualified(&self, name: &str) -> String {
+        format!("{}.{}", quoted(&self.schema), quoted(name))
+    }
+
     /// The qualified name of the table, quoted for SQL.
     pub(super) fn quoted(&self) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&self.table))
+        self.qualified(&self.table)
     }
 
     /// The qualified name of the table with the positions of lanes, quoted for SQL.
     pub(super) fn progress(&self) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&progress(&self.table)))
+        self.qualified(&progress(&self.table))
     }
 
     /// The qualified name of the table of operations, quoted for SQL, if the sink has one.
     pub(super) fn operations(&self) -> Option<String> {
-        let name = operations::table(&self.table);
-        self.operations.then(|| format!("{}.{}", quoted(&self.schema), quoted(&name)))
+        self.operations.then(|| self.qualified(&operations::table(&self.table)))
     }
 
     /// The qualified name of the table of consumers, quoted for SQL, if a feed reads the table.
@@ -101,7 +105,7 @@ impl PostgresSettings {
 
     /// Like [`consumers`](Self::consumers), also if this instance serves no feed.
     pub(super) fn consumers_of_any_feed(&self) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&consumers(&self.table)))
+        self.qualified(&consumers(&self.table))
     }
 
     /// The notification channel of the feed.
@@ -187,7 +191,6 @@ impl Statements {
 /// The statement that writes rows and moves the lane's position. `moves` determines its form.
 fn insert(settings: &PostgresSettings, moves: bool) -> String {
     let (table, progress, names) = (settings.quoted(), settings.progress(), names());
-    let arrays = |before: usize, count: usize| joined((1..=count).map(|number| format!("${}", before + number)), ", ");
     let parameter = |name: &str| {
         let at = COLUMNS.iter().position(|column| column.name == name).expect("the table has this column");
         format!("${}", BEFORE + at + 1)
@@ -202,8 +205,10 @@ fn insert(settings: &PostgresSettings, moves: bool) -> String {
     let (rows, mut parameters) = (joined(rows, ", "), BEFORE + COLUMNS.len());
     let merged = match settings.operations() {
         Some(table) => {
-            let (names, arrays) = (operations::names(), arrays(parameters, operations::COLUMNS.len()));
+            let first = parameters + 1;
             parameters += operations::COLUMNS.len();
+            let arrays = joined((first..=parameters).map(|number| format!("${number}")), ", ");
+            let names = operations::names();
             let source = format!("select {names} from lane, unnest({arrays}) as given ({names}) where lane.is_ready");
             format!(", merged as ({})", operations::upsert(&table, &source))
         }

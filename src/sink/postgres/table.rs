@@ -2,9 +2,8 @@
 
 use serde::Deserialize;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
 
-use super::cells::Parameter;
+use super::cells::parameters;
 use super::ends;
 use super::statements::{identity, key};
 use crate::settings::{PostgresSettings, Search};
@@ -84,16 +83,10 @@ impl DatabaseProperties {
     pub(super) async fn look(client: &Client, settings: &PostgresSettings) -> Result<Self, DatabaseError> {
         let (table, progress) = (settings.quoted(), settings.progress());
         let (operations, consumers) = (settings.operations(), settings.consumers());
-        let id = identity("event_id");
-        let ends = ends::index(&settings.table);
-        let names: [Parameter<'_>; 7] = [
-            (&settings.schema as _, Type::TEXT),
-            (&table as _, Type::TEXT),
-            (&progress as _, Type::TEXT),
-            (&id as _, Type::TEXT),
-            (&operations as _, Type::TEXT),
-            (&consumers as _, Type::TEXT),
-            (&ends as _, Type::TEXT),
+        let (id, ends) = (identity("event_id"), ends::index(&settings.table));
+        let names = parameters![
+            settings.schema => TEXT, table => TEXT, progress => TEXT, id => TEXT, operations => TEXT,
+            consumers => TEXT, ends => TEXT
         ];
         let rows = answered(client.query_typed(include_str!("table/look.sql"), &names)).await?;
         let row = rows.first().expect("a query without a table gives one row");
@@ -121,7 +114,7 @@ impl DatabaseProperties {
         }
         let missing = SchemaChanges {
             made: self.statements(settings),
-            indexed: [self.position_index(settings), self.ends_index(settings)].join(""),
+            indexed: self.indexed(settings),
             dropped: self.old_keys.join(" "),
         };
         let (table, sql) = (settings.quoted(), missing.all());
@@ -137,7 +130,9 @@ impl DatabaseProperties {
                 "table {table} is missing or incomplete, and {at}.create is false: run: {sql} {grants}"
             ));
         }
-        let is_created = self.columns.is_empty() || self.lacks_operations(settings) || self.lacks_consumers(settings);
+        let is_created = self.columns.is_empty()
+            || settings.operations && self.operation_columns.is_empty()
+            || settings.feed && !self.has_consumers;
         if !sql.is_empty() && !self.may_create && is_created {
             let (role, schema) = (&self.role, &settings.schema);
             return Err(format!(
@@ -169,19 +164,9 @@ impl DatabaseProperties {
     /// Whether existing tables have to be changed.
     fn alters(&self, settings: &PostgresSettings) -> bool {
         let lanes = &self.progress_columns;
-        let is_older = !self.lacking(settings).is_empty()
-            || !self.position_index(settings).is_empty()
-            || !self.ends_index(settings).is_empty();
+        let is_older = !self.lacking(settings).is_empty() || !self.indexed(settings).is_empty();
         !lanes.is_empty() && !lanes.iter().any(|name| name == POSITION)
             || !self.columns.is_empty() && (is_older || !self.old_keys.is_empty())
-    }
-
-    fn lacks_operations(&self, settings: &PostgresSettings) -> bool {
-        settings.operations && self.operation_columns.is_empty()
-    }
-
-    fn lacks_consumers(&self, settings: &PostgresSettings) -> bool {
-        settings.feed && !self.has_consumers
     }
 
     fn statements(&self, settings: &PostgresSettings) -> String {
@@ -215,7 +200,7 @@ impl DatabaseProperties {
             statements
                 .push(format!("alter table {progress} add column if not exists {POSITION} bigint not null default 0;"));
         }
-        if let Some(table) = settings.operations().filter(|_| self.lacks_operations(settings)) {
+        if let Some(table) = settings.operations().filter(|_| self.operation_columns.is_empty()) {
             let columns = operations::definitions(CellKind::postgres);
             statements.push(format!("create table if not exists {table} ({columns}) with (fillfactor = 50);"));
         }
@@ -257,7 +242,7 @@ impl DatabaseProperties {
         }
         if !self.has_key {
             // An index with this name is then unfinished: the concurrent creation of an index can fail.
-            let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&identity_index(&settings.table)));
+            let unfinished = settings.qualified(&identity_index(&settings.table));
             lacking.push(format!("drop index if exists {unfinished}; {}", create_key(settings)));
         }
         if !self.columns.iter().any(|name| name == SEARCH) {
@@ -267,24 +252,22 @@ impl DatabaseProperties {
         lacking
     }
 
-    /// The SQL that creates the index over the positions of an existing table.
-    fn position_index(&self, settings: &PostgresSettings) -> String {
-        if self.columns.is_empty() || self.has_position_index {
-            return String::new();
+    /// The SQL that creates the indexes over the positions and the ends of an existing table.
+    fn indexed(&self, settings: &PostgresSettings) -> String {
+        let mut indexed = String::new();
+        if self.columns.is_empty() {
+            return indexed;
         }
-        // As for the key, an index with this name is unfinished.
-        let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&position_index(&settings.table)));
-        format!("drop index if exists {unfinished}; {}", self.create_position_index(settings))
-    }
-
-    /// The SQL that creates the index over the ends in an existing table.
-    fn ends_index(&self, settings: &PostgresSettings) -> String {
-        if self.columns.is_empty() || self.has_ends || settings.search != Search::Words {
-            return String::new();
+        // As for the key, indexes with these names are unfinished.
+        let unfinished = |name: String| format!("drop index if exists {};", settings.qualified(&name));
+        if !self.has_position_index {
+            let create = self.create_position_index(settings);
+            indexed += &format!("{} {create}", unfinished(position_index(&settings.table)));
         }
-        // As for the key, an index with this name is unfinished.
-        let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&ends::index(&settings.table)));
-        format!(" drop index if exists {unfinished};{}", ends::create(settings))
+        if !self.has_ends && settings.search == Search::Words {
+            indexed += &format!(" {}{}", unfinished(ends::index(&settings.table)), ends::create(settings));
+        }
+        indexed
     }
 
     fn create_position_index(&self, settings: &PostgresSettings) -> String {

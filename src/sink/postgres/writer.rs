@@ -16,16 +16,16 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{MaybeDone, maybe_done};
 use jiff::Timestamp;
+use tokio::time::timeout;
 use tokio_postgres::Error;
 
 use super::cells;
 use super::insert::{AT_ONCE_BYTES, ATTEMPTS, Outcome, StatementResult, Step, insert, number, pieces, warn_of_cursors};
-use super::judge::Judge;
 use super::pool::Borrowed;
 use super::refusal::{Detail, StatementRefusal};
 use crate::narrowing::halves;
@@ -34,6 +34,9 @@ use crate::{Delivery, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
 use record::Message;
+
+/// How long to wait for a statement whose result is no longer needed.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// Rows that were sent, and the statement that writes them.
 struct SentRows<F: Future> {
@@ -45,8 +48,8 @@ struct SentRows<F: Future> {
 }
 
 pub(super) struct Writer<'a> {
-    connection: &'a Borrowed<'a>,
-    delivery: &'a Delivery<'a>,
+    pub(super) connection: &'a Borrowed<'a>,
+    pub(super) delivery: &'a Delivery<'a>,
     /// The lane's position after the answered statements.
     position: Option<Offset>,
     /// How many messages, counted from the first, are on the server's disk.
@@ -87,24 +90,25 @@ impl<'a> Writer<'a> {
             // The first poll sends the statement.
             let _ = statement.as_mut().now_or_never();
             let part = SentRows { place, rows, step, at: Instant::now(), statement };
-            let Some(before) = last.take() else {
+            let finished = match last.take() {
+                Some(before) => self.finish(before).await,
+                None => Ok(true),
+            };
+            if let Ok(true) = finished {
                 last = Some(part);
                 continue;
-            };
-            match self.finish(before).await {
-                Ok(true) => last = Some(part),
-                // `part` expects a position that the statement before it has not set. The rows of `part` are therefore
-                // written again.
-                otherwise => {
-                    let is_idle = connection.abandon(part.statement).await;
-                    otherwise?;
-                    if !is_idle {
-                        return Err(self
-                            .undelivered(SinkError::away("a statement could not be cancelled; retrying".to_owned())));
-                    }
-                    self.write_apart(part.place.start, Arc::unwrap_or_clone(part.rows)).await?;
-                }
             }
+            // `part` expects a position that the statement before it has not set. The rows of `part` are therefore written
+            // again. If its answer does not come, the statement may be waiting for a lock. It is cancelled when `connection` is
+            // dropped, and the connection is not used again, because the cancellation may hit the next statement.
+            let is_idle = timeout(MOMENT, part.statement).await.is_ok();
+            finished?;
+            if !is_idle {
+                return Err(
+                    self.undelivered(SinkError::away("a statement could not be cancelled; retrying".to_owned()))
+                );
+            }
+            self.write_apart(part.place.start, Arc::unwrap_or_clone(part.rows)).await?;
         }
         if let Some(last) = last {
             self.finish(last).await?;
@@ -139,18 +143,17 @@ impl<'a> Writer<'a> {
                 }
                 Ok(true)
             }
-            Ok(false) => self.write_apart(place.start, Arc::unwrap_or_clone(rows)).await.map(|()| false),
-            Err(refusal) if refusal.may_be_of_one_row() => {
-                self.write_apart(place.start, Arc::unwrap_or_clone(rows)).await.map(|()| false)
+            Err(refusal) if !refusal.may_be_of_one_row() => Err(self.undelivered(refusal.error)),
+            Ok(false) | Err(_) => {
+                self.write_apart(place.start, Arc::unwrap_or_clone(rows)).await?;
+                Ok(false)
             }
-            Err(refusal) => Err(self.undelivered(refusal.error)),
         }
     }
 
     /// Writes the rows of the messages from index `first` on, with statements that wait for the disk. If rows are refused,
     /// each half is written alone, until the refused row is found.
     async fn write_apart(&mut self, first: usize, mut rows: Vec<Row>) -> Result<(), Undelivered> {
-        let (connection, delivery) = (self.connection, self.delivery);
         self.settle(first).await?;
         // The pieces are in reverse order, because they are popped from the end.
         let mut pieces = pieces(&rows);
@@ -167,7 +170,7 @@ impl<'a> Writer<'a> {
                     pieces.push(piece);
                 }
                 Err(refusal) => {
-                    let judged = Judge { connection, delivery, step }.judged(refusal, &rows, piece.start).await;
+                    let judged = self.judged(refusal, step, &rows, piece.start).await;
                     return Err(self.undelivered(judged));
                 }
             }
@@ -182,13 +185,9 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         let step = self.waiting_step(&(0..written));
-        match self.written(step, &[]).await {
-            Ok(()) => {
-                self.durable = written;
-                Ok(())
-            }
-            Err(refusal) => Err(self.undelivered(refusal.error)),
-        }
+        self.written(step, &[]).await.map_err(|refusal| self.undelivered(refusal.error))?;
+        self.durable = written;
+        Ok(())
     }
 
     /// A step over these messages that waits for the disk.

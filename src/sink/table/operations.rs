@@ -128,11 +128,6 @@ impl Operation {
     pub(crate) fn cells(&self) -> Vec<Cell> {
         COLUMNS.iter().map(|column| (column.cell)(self)).collect()
     }
-
-    /// The approximate size in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.cells().iter().map(Cell::bytes).sum()
-    }
 }
 
 /// The operations of rows that one statement writes: each operation once, in the order of the ids, so that two statements lock

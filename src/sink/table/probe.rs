@@ -6,11 +6,14 @@
 //! ([`made_up`]), or they are copied from a row of the channel that the table has accepted earlier ([`copied_columns`]).
 //! A table may accept only one of the two: a foreign key refuses made-up values, and a unique index refuses copied values.
 
+use std::iter;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{COLUMNS, Cell, CellKind, Row, quoted};
+use crate::narrowing::others;
 use proof::verify::Hash;
 
 /// A made-up text.
@@ -23,21 +26,20 @@ const JSON: &str = r#"{"type":"channeld.test","test":true}"#;
 const CHANGED: [&str; 5] = ["event_offset", "event_id", "time", "received", "delivered"];
 
 /// A row with made-up values. Every column has a value. If the refused row concerns an operation, this row concerns another one.
-pub(crate) fn made_up(refused: &Row) -> Row {
+fn made_up(refused: &Row) -> Row {
     let cells =
         COLUMNS.iter().zip(&refused.cells).map(|(column, cell)| probe(column.name, column.kind, cell)).collect();
     Row { cells, operation: refused.operation.as_ref().map(|operation| Box::new(operation.probe())) }
 }
 
-/// Whether the cause is in the refused row if the table accepts another row. If the refused row concerns an operation, the table
-/// of operations may have refused it. A row without an operation does not test that table.
-pub(crate) fn is_comparable(refused: &Row, other: &Row) -> bool {
-    refused.operation.is_none() || other.operation.is_some()
-}
-
-/// Whether a copy of an existing row is comparable with the refused row. The copy concerns no operation.
-pub(crate) fn is_copy_comparable(refused: &Row) -> bool {
-    refused.operation.is_none()
+/// The rows that are offered in place of the refused row at `at`: a made-up row, and some of the rows after it. If the refused
+/// row concerns an operation, the table of operations may have refused it, and a row without an operation does not test that
+/// table.
+pub(crate) fn other_rows(rows: &[Row], at: usize) -> impl Iterator<Item = Row> {
+    let refused = &rows[at];
+    let others = others(at + 1..rows.len()).map(|other| &rows[other]);
+    let others = others.filter(|other| refused.operation.is_none() || other.operation.is_some());
+    iter::once(made_up(refused)).chain(others.cloned())
 }
 
 /// The values with which a copied row differs from the existing row, in the order of the parameters.
