@@ -321,6 +321,13 @@ pub enum Oldest {
 }
 
 impl Recorded {
+    /// The recorded state of a lane that has delivered nothing.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    fn new(lane: LaneRef, epoch: u64) -> Self {
+        let (pending, replayed) = (BTreeSet::new(), BTreeSet::new());
+        Self { lane, epoch, through: None, pending, replayed, confirmed: None, late: Vec::new() }
+    }
+
     /// Whether an event is recorded as delivered. Such an event is not offered again.
     pub fn covers(&self, key: &EventKey) -> bool {
         self.through.is_some_and(|through| key.offset <= through) && !self.pending.contains(key)

@@ -9,8 +9,6 @@
 //!   that uses a table that the rehearsal changes, waits for the end of the rehearsal. The rehearsal waits only briefly for
 //!   locks, and its transaction ends soon even if this process is stopped.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use tokio_postgres::error::SqlState;
 
@@ -74,15 +72,7 @@ async fn deliver(connection: &Borrowed<'_>, sample: &Delivery<'_>) -> Result<(),
         LaneRef { channel: sample.lane.channel.clone(), sink: format!("{} (rehearsal)", sample.lane.sink).into() };
     let channel = lane.channel.id;
     let keys: Vec<_> = sample.messages.iter().map(record::Message::event_key).collect();
-    let start = Recorded {
-        lane,
-        epoch: sample.epoch,
-        through: None,
-        pending: BTreeSet::new(),
-        replayed: BTreeSet::new(),
-        confirmed: None,
-        late: Vec::new(),
-    };
+    let start = Recorded::new(lane, sample.epoch);
     take_over(connection, &start).await?;
     write(connection, &Delivery { lane: &start.lane, after: None, ..*sample }).await?;
     connection.row_of(&start.lane).await?;

@@ -1,9 +1,9 @@
 //! Checks a database for `check --connect`: executes the statements of the daemon in a transaction that is rolled back.
 
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
-use std::{collections::BTreeSet, fs};
 
 use bytesize::ByteSize;
 use jiff::Timestamp;
@@ -85,17 +85,8 @@ fn rehearse(connection: &mut Connection, settings: &SqliteSettings) -> Result<()
     let lane = LaneRef { channel: record.channel.clone(), sink: TRIAL.into() };
     let message = Message::new(&record, &Shape::default());
     let rows = vec![Row::of(&message, Timestamp::now(), settings.operations)];
-    let (pending, through) = (BTreeSet::new(), record.offset);
-    let resume = Work::Resume(Recorded {
-        lane: lane.clone(),
-        epoch: 0,
-        through: None,
-        pending,
-        replayed: BTreeSet::new(),
-        confirmed: None,
-        late: Vec::new(),
-    });
-    let deliver = Work::Deliver { lane, epoch: 0, after: None, through, rows };
+    let resume = Work::Resume(Recorded::new(lane.clone(), 0));
+    let deliver = Work::Deliver { lane, epoch: 0, after: None, through: record.offset, rows };
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     schema::complete(&transaction, settings, false)?;
     let statements = Statements::of(settings);
