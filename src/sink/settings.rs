@@ -287,14 +287,6 @@ pub struct SqliteSettings {
     pub feed: bool,
 }
 
-#[cfg(feature = "sqlite")]
-impl SqliteSettings {
-    /// Whether the database has a table with the cursors of consumers.
-    pub(crate) fn has_consumers(&self) -> bool {
-        self.feed || !self.keep_for_consumers.is_empty()
-    }
-}
-
 /// A consumer of the feed, in one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedConsumer {

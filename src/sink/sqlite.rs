@@ -44,7 +44,6 @@ mod descriptors;
 mod error;
 mod feed;
 mod files;
-mod judge;
 mod lane;
 mod probe;
 mod read;

@@ -144,23 +144,6 @@ fn create(table: &str) -> String {
     )
 }
 
-/// The SQL that creates the table of operations. Empty if the table exists. Fails if it belongs to another program.
-fn create_operations(connection: &Connection, settings: &SqliteSettings) -> Result<String, SqliteError> {
-    let name = operations::table(&settings.table);
-    let found = columns(connection, &name)?;
-    match operations::lacking(&found) {
-        None => Ok(String::new()),
-        Some(_) if found.is_empty() => Ok(format!(
-            "create table {table} ({columns}) without rowid;\n\
-             create index {index} on {table} (delivered);\n",
-            table = quoted(&name),
-            columns = operations::definitions(CellKind::sqlite),
-            index = quoted(&format!("{name}_delivered"))
-        )),
-        Some(column) => Err(foreign(&name, column, settings).into()),
-    }
-}
-
 /// The names of a table's columns. Empty if the table does not exist.
 pub(super) fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare("select name from pragma_table_info(?1)")?;
@@ -207,7 +190,19 @@ pub(super) fn complete(
     ))?;
     positions::prepare(transaction, settings)?;
     if settings.operations {
-        transaction.execute_batch(&create_operations(transaction, settings)?)?;
+        let name = operations::table(table);
+        let found = columns(transaction, &name)?;
+        match operations::lacking(&found) {
+            None => {}
+            Some(_) if found.is_empty() => transaction.execute_batch(&format!(
+                "create table {table} ({columns}) without rowid;\n\
+                 create index {index} on {table} (delivered);\n",
+                table = quoted(&name),
+                columns = operations::definitions(CellKind::sqlite),
+                index = quoted(&format!("{name}_delivered"))
+            ))?,
+            Some(column) => return Err(foreign(&name, column, settings).into()),
+        }
     }
     if found.is_empty() {
         // The positions refer to rows that no longer exist.

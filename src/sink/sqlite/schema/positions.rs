@@ -132,7 +132,7 @@ pub(super) fn prepare(transaction: &Transaction<'_>, settings: &SqliteSettings) 
     let index = quoted(&position_index(&settings.table));
     transaction
         .execute_batch(&format!("create unique index if not exists {index} on {table} (channel_id, {POSITION})"))?;
-    if settings.has_consumers() {
+    if settings.feed || !settings.keep_for_consumers.is_empty() {
         let consumers = quoted(&consumers(&settings.table));
         transaction.execute_batch(&format!(
             "create table if not exists {consumers} (consumer text not null, channel_id text not null, \

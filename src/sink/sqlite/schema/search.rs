@@ -2,7 +2,7 @@
 //! addresses, hashes and ids, because an index over words finds only the beginning of a word.
 
 use rusqlite::functions::FunctionFlags;
-use rusqlite::{Connection, OptionalExtension, Transaction};
+use rusqlite::{OptionalExtension, Transaction};
 use tracing::info;
 
 use super::SqliteSettings;
@@ -70,7 +70,11 @@ fn names(table: &str) -> [String; 2] {
 /// Creates, replaces or removes the full-text indexes according to the settings. A new index gets the existing rows only if
 /// `fills` is true. All statements over the indexes need this connection, because it gets the function [`ENDS`].
 pub(super) fn prepare(transaction: &Transaction<'_>, settings: &SqliteSettings, fills: bool) -> rusqlite::Result<()> {
-    add_function(transaction)?;
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    transaction.create_scalar_function(ENDS, 1, flags, |context| {
+        let text = context.get_raw(0).as_bytes().unwrap_or_default();
+        Ok(ends(&String::from_utf8_lossy(text)))
+    })?;
     let wanted = TextIndex::all(settings);
     for name in names(&settings.table) {
         let index = wanted.iter().find(|index| index.name == name);
@@ -90,14 +94,6 @@ pub(super) fn prepare(transaction: &Transaction<'_>, settings: &SqliteSettings, 
         }
     }
     Ok(())
-}
-
-fn add_function(connection: &Connection) -> rusqlite::Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
-    connection.create_scalar_function(ENDS, 1, flags, |context| {
-        let text = context.get_raw(0).as_bytes().unwrap_or_default();
-        Ok(ends(&String::from_utf8_lossy(text)))
-    })
 }
 
 /// The addresses, hashes and ids of a text, each backwards and in lower case, without `0x`. Of an id, only the last group. A word
