@@ -19,7 +19,7 @@
 //!   the last commits. A statement that delivers never inserts the lane's row into the table of
 //!   positions. If this row is gone, the lane therefore notices that its position is missing.
 //! * **An unavailable database refuses no event.** Only an error that one event causes is a refusal, and only this event is
-//!   refused. If the table refuses other rows too, every event waits (see `judge`).
+//!   refused. If the table refuses other rows too, every event waits (see `writer`).
 //!
 //! # Cancellation
 //!
@@ -45,7 +45,6 @@ mod effort;
 mod ends;
 mod feed;
 mod insert;
-mod judge;
 mod pool;
 mod refusal;
 mod rehearsal;

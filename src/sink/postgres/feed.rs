@@ -25,7 +25,7 @@ use crate::feed::{
 };
 use crate::settings::PostgresSettings;
 use net::Chain;
-use net::postgres::{DatabaseError, OnNotification, OpenConnection, answered};
+use net::postgres::{DatabaseError, OnNotification, answered};
 
 mod statements;
 
@@ -71,7 +71,17 @@ impl FeedTables {
         loop {
             ticks.tick().await;
             // If the database cannot be used, the next request of a reader reports it.
-            match self.total(open.take(), &notified).await {
+            let seen = async {
+                let connection = match open.take() {
+                    Some(open) => open,
+                    None => self.pool.listening(&notified).await?,
+                };
+                let rows = answered(connection.client.query_typed(&self.statements.total, &[])).await?;
+                // The sum of the newest positions.
+                let total = rows.first().map_or(0, |row| row.get::<_, i64>(0));
+                Ok::<_, DatabaseError>((connection, total))
+            };
+            match seen.await {
                 Ok((connection, total)) => {
                     open = Some(connection);
                     if known.replace(total) != Some(total) {
@@ -83,21 +93,6 @@ impl FeedTables {
                 }
             }
         }
-    }
-
-    /// The sum of the newest positions, over a connection that receives notifications.
-    async fn total(
-        &self,
-        open: Option<OpenConnection>,
-        notified: &OnNotification,
-    ) -> Result<(OpenConnection, i64), DatabaseError> {
-        let open = match open {
-            Some(open) => open,
-            None => self.pool.listening(notified).await?,
-        };
-        let rows = answered(open.client.query_typed(&self.statements.total, &[])).await?;
-        let total = rows.first().map_or(0, |row| row.get(0));
-        Ok((open, total))
     }
 }
 

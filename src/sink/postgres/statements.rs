@@ -127,11 +127,7 @@ impl Statements {
         let lane = "p.channel_id = $1 and p.sink = $2";
         let newest_row = format!("coalesce((select max(r.{POSITION}) from {table} as r where r.channel_id = $1), 0)");
         let pending = "unnest($5::bigint[], $6::uuid[]) as pending (event_offset, event_id)";
-        let is_pending = format!(
-            "e.channel_id = $1 and e.event_offset = pending.event_offset and {} = {}",
-            identity("e.event_id"),
-            identity("pending.event_id")
-        );
+        let is_pending = is_row_of("pending");
         let taken_over = format!(
             "select exists (select from lane), exists (select from {progress} as p where {lane}), \
              (select through from lane), coalesce(array_agg(e.event_offset), '{{}}'), \
@@ -174,10 +170,8 @@ impl Statements {
             ),
             holds: format!(
                 "select asked.event_offset, asked.event_id from unnest($2::bigint[], $3::uuid[]) as asked (event_offset, event_id) \
-                 where exists (select from {table} as e where e.channel_id = $1 and e.event_offset = asked.event_offset \
-                 and {} = {})",
-                identity("e.event_id"),
-                identity("asked.event_id")
+                 where exists (select from {table} as e where {})",
+                is_row_of("asked")
             ),
             // The addition prevents a search of the whole channel in the order of writing.
             between: format!(
@@ -215,10 +209,9 @@ fn insert(settings: &PostgresSettings, moves: bool) -> String {
         None => String::new(),
     };
     let [notified, note] = [1, 2].map(|number| parameters + number);
-    let notify = match settings.notify {
-        Some(_) => format!(", (select pg_notify(${notified}, ${note}) from written limit 1)"),
-        None => String::new(),
-    };
+    let notify =
+        settings.notify.as_ref().map(|_| format!(", (select pg_notify(${notified}, ${note}) from written limit 1)"));
+    let notify = notify.unwrap_or_default();
     // Rows become readable for the feed when they are on the disk.
     let feed = settings.feed.then(|| {
         let channel = settings.feed_channel();
@@ -237,7 +230,7 @@ fn insert(settings: &PostgresSettings, moves: bool) -> String {
          from locked as p where p.sink = $2 and {IN_FORCE} and p.through is not distinct from $5::bigint), \
          existing as (select given.ordinal from unnest({offsets}, {ids}) with ordinality as given (event_offset, event_id, ordinal) \
          where given.event_offset <= (select highest from lane) and (select true from {table} as e \
-         where e.channel_id = $1 and e.event_offset = given.event_offset and {existing_id} = {given_id} limit 1)), \
+         where {is_existing} limit 1)), \
          written as (insert into {table} ({names}, {POSITION}) \
          select {values}, lane.newest + given.ordinal - (select count(*) from existing as x where x.ordinal < given.ordinal) \
          from lane, (select {rows}, generate_series(1, cardinality({offsets})) as ordinal) as given \
@@ -254,8 +247,7 @@ fn insert(settings: &PostgresSettings, moves: bool) -> String {
          case when not $6 then set_config('synchronous_commit', 'off', true) end, \
          case when (select is_ready from lane) and (select count(*) from written) < cardinality({offsets}) - (select count(*) from existing) \
          then current_setting('{SUPPRESSED_ROW}') end{notify}{feed}",
-        existing_id = identity("e.event_id"),
-        given_id = identity("given.event_id"),
+        is_existing = is_row_of("given"),
     )
 }
 
@@ -272,13 +264,11 @@ fn number(settings: &PostgresSettings, moves: bool) -> String {
          where e.channel_id = $1 and e.{POSITION} is null \
          order by delivered, event_offset, event_id nulls first limit $2) as first), \
          numbered as (update {table} as e set {POSITION} = channel.newest + u.number \
-         from channel, unnumbered as u where channel.is_current and e.channel_id = $1 \
-         and e.event_offset = u.event_offset and {existing_id} = {unnumbered_id} returning e.{POSITION}), \
+         from channel, unnumbered as u where channel.is_current and {is_row} returning e.{POSITION}), \
          moved as (update {progress} as p set {POSITION} = (select max({POSITION}) from numbered) \
          where p.channel_id = $1 and exists (select from numbered)), {moved_back} \
          select (select count(*) from numbered), (select count(*) from unnumbered) = 0, (select count(*) from moved_back)",
-        existing_id = identity("e.event_id"),
-        unnumbered_id = identity("u.event_id"),
+        is_row = is_row_of("u"),
     )
 }
 
@@ -336,6 +326,12 @@ fn newest(table: &str) -> String {
         "coalesce(greatest((select max({POSITION}) from locked), \
          (select max(e.{POSITION}) from {table} as e where e.channel_id = $1)), 0)"
     )
+}
+
+/// Whether the row `e` of channel `$1` has the offset and the id that `event` names.
+fn is_row_of(event: &str) -> String {
+    let [existing, id] = ["e", event].map(|row| identity(&format!("{row}.event_id")));
+    format!("e.channel_id = $1 and e.event_offset = {event}.event_offset and {existing} = {id}")
 }
 
 /// The expressions of the unique index.

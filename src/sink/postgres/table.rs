@@ -254,20 +254,20 @@ impl DatabaseProperties {
 
     /// The SQL that creates the indexes over the positions and the ends of an existing table.
     fn indexed(&self, settings: &PostgresSettings) -> String {
-        let mut indexed = String::new();
         if self.columns.is_empty() {
-            return indexed;
+            return String::new();
         }
+        let mut indexed = Vec::new();
         // As for the key, indexes with these names are unfinished.
         let unfinished = |name: String| format!("drop index if exists {};", settings.qualified(&name));
         if !self.has_position_index {
             let create = self.create_position_index(settings);
-            indexed += &format!("{} {create}", unfinished(position_index(&settings.table)));
+            indexed.push(format!("{} {create}", unfinished(position_index(&settings.table))));
         }
         if !self.has_ends && settings.search == Search::Words {
-            indexed += &format!(" {}{}", unfinished(ends::index(&settings.table)), ends::create(settings));
+            indexed.push(format!(" {}{}", unfinished(ends::index(&settings.table)), ends::create(settings)));
         }
-        indexed
+        indexed.concat()
     }
 
     fn create_position_index(&self, settings: &PostgresSettings) -> String {

@@ -23,13 +23,14 @@ use futures_util::future::{MaybeDone, maybe_done};
 use jiff::Timestamp;
 use tokio::time::timeout;
 use tokio_postgres::Error;
+use tokio_postgres::types::Type;
 
-use super::cells;
+use super::cells::{self, parameters};
 use super::insert::{AT_ONCE_BYTES, ATTEMPTS, Outcome, StatementResult, Step, insert, number, pieces, warn_of_cursors};
 use super::pool::Borrowed;
 use super::refusal::{Detail, StatementRefusal};
-use crate::narrowing::halves;
-use crate::table::{Row, RowLimit, displaced, next_rows, overtaken};
+use crate::narrowing::{OtherContent, halves};
+use crate::table::{Row, RowLimit, displaced, next_rows, overtaken, probe};
 use crate::{Delivery, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
@@ -48,8 +49,8 @@ struct SentRows<F: Future> {
 }
 
 pub(super) struct Writer<'a> {
-    pub(super) connection: &'a Borrowed<'a>,
-    pub(super) delivery: &'a Delivery<'a>,
+    connection: &'a Borrowed<'a>,
+    delivery: &'a Delivery<'a>,
     /// The lane's position after the answered statements.
     position: Option<Offset>,
     /// How many messages, counted from the first, are on the server's disk.
@@ -176,6 +177,57 @@ impl<'a> Writer<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The error for the row at `at`, which was refused alone, by the statement of `step`. Other rows, which do not stay in the
+    /// table, show whose fault the refusal is (see `narrowing`). The rows after `at` are among them.
+    async fn judged(&self, refusal: StatementRefusal, step: Step, rows: &[Row], at: usize) -> SinkError {
+        if !refusal.may_be_of_one_row() {
+            return refusal.error;
+        }
+        match Box::pin(self.other_content(step, rows, at)).await {
+            Ok(other) => refusal.error.judged(other),
+            Err(refusal) => refusal.error,
+        }
+    }
+
+    /// Tries a made-up row, other rows of the delivery, and a copy of an existing row, until the table accepts one.
+    async fn other_content(&self, step: Step, rows: &[Row], at: usize) -> Result<OtherContent, StatementRefusal> {
+        let Self { connection, delivery, .. } = self;
+        let (mut tried, step) = (OtherContent::Untried, Step { is_numbered: false, ..step });
+        for row in probe::other_rows(rows, at) {
+            let inserted = async {
+                let sent = insert(connection, delivery, step, std::slice::from_ref(&row));
+                Ok(connection.answer(sent).await?.outcome == Outcome::Written)
+            };
+            tried = tried.max(Box::pin(self.rolled_back(inserted)).await?);
+            if tried == OtherContent::Accepted {
+                return Ok(tried);
+            }
+        }
+        // The copy concerns no operation.
+        if rows[at].operation.is_some() {
+            return Ok(tried);
+        }
+        let changed = probe::changed(&rows[at]);
+        let kinds = [Type::INT8, Type::UUID, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ];
+        let mut parameters = Vec::from(parameters![delivery.lane.channel.id.0 => UUID]);
+        parameters.extend(changed.iter().zip(kinds).map(|(cell, kind)| (cell as _, kind)));
+        let copied = async { Ok(!connection.query(&connection.pool.statements.copy, &parameters).await?.is_empty()) };
+        Ok(tried.max(self.rolled_back(copied).await?))
+    }
+
+    /// Executes a statement that returns whether it has written a row.
+    async fn rolled_back(
+        &self,
+        statement: impl Future<Output = Result<bool, StatementRefusal>>,
+    ) -> Result<OtherContent, StatementRefusal> {
+        match self.connection.rolled_back(statement).await {
+            Ok(true) => Ok(OtherContent::Accepted),
+            Ok(false) => Ok(OtherContent::Untried),
+            Err(refusal) if refusal.may_be_of_one_row() => Ok(OtherContent::Refused),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     /// The rows of the first `written` messages are already written. Waits until they are on the server's disk, by sending
