@@ -23,13 +23,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::channel::settings::{LaneSettings, Settings};
 use crate::error::ReadError;
 use crate::read::reader::History;
-use crate::status::{Compared, Problem};
-use crate::verify::{CheckParameters, Checked};
+use crate::verify::checked::{CheckParameters, Checked};
 use ledger::{Cursor, Ledger};
 use net::retry::Retry;
 use net::tasks::joined;
@@ -42,9 +41,6 @@ mod tests;
 
 /// The maximum number of missing events that are listed for one sink. Further missing events are only counted.
 const MOST_LISTED: usize = 10_000;
-
-/// The maximum number of offsets in a log line and in the status.
-const NAMED: usize = 5;
 
 /// How many times a page of the history is requested before the comparison fails.
 const ATTEMPTS: u32 = 10;
@@ -394,49 +390,5 @@ impl Comparison {
             let room = MOST_LISTED.saturating_sub(sink.missing.len());
             sink.missing.extend(sink.expected.drain(..).take(room));
         }
-    }
-}
-
-/// The results of a channel's comparisons in this process.
-#[derive(Debug, Default)]
-pub struct Comparisons {
-    due: Option<Instant>,
-    /// When the last successful comparison began.
-    last: Option<Instant>,
-    sinks: BTreeMap<Arc<str>, LastComparison>,
-    /// Why the comparison that is due is not complete. The results in `sinks` are then those of an earlier comparison.
-    pub(crate) error: Option<Problem>,
-}
-
-/// The result of the last comparison for a sink.
-#[derive(Debug)]
-struct LastComparison {
-    at: Timestamp,
-    events: u64,
-    missing: u64,
-    /// The listed missing events.
-    listed: BTreeSet<EventKey>,
-}
-
-impl Comparisons {
-    pub(crate) fn of(&self, sink: &str) -> Option<Compared> {
-        self.sinks.get(sink).map(|found| Compared {
-            at: found.at,
-            events: found.events,
-            missing: found.missing,
-            first_missing: found.listed.iter().take(NAMED).map(|key| key.offset).collect(),
-        })
-    }
-
-    /// Records that these events will be delivered to the sink late, so that they no longer count as missing.
-    pub fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
-        if let Some(found) = self.sinks.get_mut(sink) {
-            let replayed = keys.into_iter().filter(|key| found.listed.remove(key)).count();
-            found.missing = found.missing.saturating_sub(replayed as u64);
-        }
-    }
-
-    fn lowest_missing(&self, sink: &str) -> Option<Offset> {
-        self.sinks.get(sink)?.listed.first().map(|key| key.offset)
     }
 }

@@ -20,7 +20,7 @@ pub use replays::ReplayStatus;
 
 use crate::status::pace::Progress;
 use crate::status::watchers::WatcherStatus;
-use crate::verify::RejectionReason;
+use crate::verify::reason::RejectionReason;
 use api::AccountName;
 use ledger::{Contradiction, Pause, Paused, Room};
 use proof::event::{ChannelId, Offset, UnknownPart};
@@ -28,6 +28,7 @@ use proof::verify::Address;
 
 pub(crate) mod board;
 pub(crate) mod catch_up;
+pub(crate) mod comparisons;
 mod condition;
 pub(crate) mod deliveries;
 pub(crate) mod hour;

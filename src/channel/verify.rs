@@ -39,16 +39,15 @@ use record::Record;
 use telemetry::metrics::Sort;
 use telemetry::trace::TraceId;
 
-mod checked;
+pub(super) mod checked;
 pub(super) mod expect;
 pub(super) mod reason;
 pub(super) mod recent;
 mod workflows;
 
-pub(super) use checked::{CheckParameters, Checked};
-pub(super) use reason::{Rejection, RejectionReason};
-
+use checked::Checked;
 use expect::SignedField;
+use reason::{Rejection, RejectionReason};
 use recent::{Admitted, Alarm};
 
 /// The maximum size of [`ReadPlan::logged`], the set of rejected events that were already logged.

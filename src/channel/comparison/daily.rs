@@ -21,12 +21,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::{Accounts, Comparison, Comparisons, LastComparison, NAMED, NotCompared, Scope, SinkComparison};
+use super::{Accounts, Comparison, NotCompared, Scope, SinkComparison};
 use crate::channel::controls::Handle;
 use crate::error::ReadError;
 use crate::read::reader::{History, first_since};
 use crate::run::context::{ReadPlan, RunContext};
 use crate::status::Problem;
+use crate::status::comparisons::{Comparisons, LastComparison, NAMED};
 use ledger::Ledger;
 use net::Chain;
 use net::tasks::lock;

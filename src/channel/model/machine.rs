@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::run::machine::Machine;
-use crate::verify::{CheckParameters, Checked};
+use crate::verify::checked::{CheckParameters, Checked};
 use ledger::testing::{Gate, Write};
 use ledger::{Effects, Key, Lease, Quarantined};
 use net::retry::{Retry, RetryPolicy};

@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::error::ReadError;
 use crate::read::reader::{Range, Reader};
 use crate::run::context::ReadPlan;
-use crate::verify::Checked;
+use crate::verify::checked::Checked;
 use net::tasks::joined;
 use proof::event::{Offset, RawEvent};
 

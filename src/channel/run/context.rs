@@ -18,7 +18,7 @@ use crate::read::gaps::Gaps;
 use crate::read::service::Service;
 use crate::read::source::Source;
 use crate::status::unknown::UnknownReporter;
-use crate::verify::{CheckParameters, Checked};
+use crate::verify::checked::{CheckParameters, Checked};
 use ledger::{Change, Commit, History, Ledger};
 use net::tasks::lock;
 use proof::event::{Offset, RawEvent};

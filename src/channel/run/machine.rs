@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::verify::{CheckParameters, Checked};
+use crate::verify::checked::{CheckParameters, Checked};
 use net::retry::{Retry, RetryPolicy};
 use net::tasks::lock;
 use proof::event::RawEvent;

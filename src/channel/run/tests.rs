@@ -20,7 +20,7 @@ use crate::read::source::Source;
 use crate::run::context::RunContext;
 use crate::run::machine::{Machine, ThisMachine};
 use crate::status::reporter::RunOnBoard;
-use crate::verify::{CheckParameters, Checked};
+use crate::verify::checked::{CheckParameters, Checked};
 use crate::*;
 use api::{ApiError, Page};
 use ledger::testing::{Disk, Gate, Write};

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use tracing::error;
 
 use crate::channel::settings::Settings;
-use crate::comparison::Comparisons;
 use crate::deliver::hub::Waiting;
 use crate::read::gaps::Gaps;
+use crate::status::comparisons::Comparisons;
 use crate::status::deliveries::LateDeliveries;
 use crate::status::hour::Hour;
 use crate::status::newest::Newest;
@@ -22,8 +22,8 @@ use crate::status::{
     Activity, ChannelStatus, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, Problem, SignerStatus,
     StoredEvents,
 };
-use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;
+use crate::verify::reason::RejectionReason;
 use api::Page;
 use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE, StateError};
 use net::Chain;

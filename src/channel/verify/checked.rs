@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::channel::settings::{Settings, UnsignedPolicy};
 use crate::status::unknown::{FoundValues, UnknownReporter};
-use crate::verify::{Rejection, RejectionReason};
+use crate::verify::reason::{Rejection, RejectionReason};
 use net::memory::ChannelMemory;
 use proof::event::{EventKey, RawEvent};
 use proof::verify::{Proof, Unsigned, Verdict};

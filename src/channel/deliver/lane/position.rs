@@ -19,7 +19,7 @@ use crate::deliver::batch::Batch;
 use crate::deliver::lane::{Halt, Lane};
 use crate::error::ChannelError;
 use crate::read::gap_search;
-use crate::verify::RejectionReason;
+use crate::verify::reason::RejectionReason;
 use crate::verify::recent::digest_of;
 use ledger::{self, Change, Cursor, DeadLetter, Pending, PendingEvent, Proof, QuarantinedEvent};
 use proof::event::{EventKey, Offset, RawEvent};

@@ -15,7 +15,7 @@ use super::*;
 use crate::channel::settings::Plan;
 use crate::read::source::Source;
 use crate::run::tests::{OpenGate, RETRY, TestMachine, settings, stuck};
-use crate::verify::RejectionReason;
+use crate::verify::reason::RejectionReason;
 use crate::{Channel, ChannelStatus, Handle, SharedParts};
 use api::{ApiError, Page};
 use ledger::testing::Disk;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::verify::RejectionReason;
+use crate::verify::reason::RejectionReason;
 use proof::verify::keccak256;
 
 const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
