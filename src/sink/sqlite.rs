@@ -39,8 +39,8 @@ use proof::event::{ChannelId, EventKey};
 use record::Message;
 use telemetry::metrics::UpkeepFailures;
 
+mod connections;
 mod database;
-mod descriptors;
 mod error;
 mod feed;
 mod files;
@@ -99,16 +99,12 @@ impl Sqlite {
         Self { writing, feed }
     }
 
-    /// Runs work that opens another connection, off the async threads. The writer first closes its database if the path leads to
-    /// another file. Otherwise SQLite would use the writer's log for the other file, and could truncate the log's index, which the
-    /// writer has mapped.
+    /// Runs work that opens another connection, off the async threads.
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&SqliteSettings) -> Result<T, SinkError> + Send + 'static,
     ) -> Result<T, SinkError> {
-        if let Some(writer) = self.writing.writer.get() {
-            writer.use_database(Database::close_changed).await?;
-        }
+        self.writing.close_changed().await?;
         let settings = self.writing.settings.clone();
         blocking(move || work(&settings)).await
     }
@@ -123,6 +119,16 @@ impl Writing {
         let database = Database::new(self.settings.clone(), self.failures.clone(), self.reader.clone());
         let started = Writer::start(database)?;
         Ok(self.writer.get_or_init(|| started))
+    }
+
+    /// Closes the writer's database if the path leads to another file. Must be called before another connection is opened:
+    /// otherwise SQLite would use the writer's log for the other file, and could truncate the log's index, which the writer has
+    /// mapped.
+    async fn close_changed(&self) -> Result<(), SinkError> {
+        match self.writer.get() {
+            Some(writer) => writer.use_database(Database::close_changed).await,
+            None => Ok(()),
+        }
     }
 }
 

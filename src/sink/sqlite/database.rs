@@ -1,7 +1,6 @@
 //! Opens the database, writes to it, and closes it if its file was moved or replaced.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use tracing::{error, info, warn};
 
 use super::SqliteSettings;
-use super::descriptors::ConnectedFile;
+use super::connections::{BUSY, ConnectedFile, connect};
 use super::error::{self, SqliteError};
 use super::feed::FeedReader;
 use super::files::{self, Files};
@@ -20,9 +19,6 @@ use super::schema::{self, Statements};
 use crate::{Fault, Resumed, SinkError, Undelivered};
 use net::Chain;
 use telemetry::metrics::UpkeepFailures;
-
-/// How long to wait for a lock of another program.
-const BUSY: Duration = Duration::from_secs(5);
 
 /// Upkeep runs after this many rows were written.
 const LOOK_AFTER: usize = 1_000;
@@ -309,13 +305,6 @@ impl Database {
         files.note();
         Ok(OpenDatabase { connection, files, _connected: connected })
     }
-}
-
-/// Opens a database whose file exists.
-pub(super) fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
-    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    connection.busy_timeout(BUSY)?;
-    Ok(connection)
 }
 
 /// Opens a database whose file exists, and completes its tables.

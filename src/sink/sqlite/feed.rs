@@ -18,7 +18,6 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 use uuid::Uuid;
 
-use super::database::Database;
 use super::read::OpenReader;
 use super::schema::columns;
 use super::{SqliteSettings, Writing, error};
@@ -83,11 +82,7 @@ impl FeedReader {
             *reader = None;
             // The writer waits for this lock when it closes the database.
             drop(reader);
-            // If the path leads to another file, the reader would share the log and its index with the writer, and they belong to
-            // the previous file.
-            if let Some(writer) = self.writing()?.writer.get() {
-                Handle::current().block_on(writer.use_database(Database::close_changed))?;
-            }
+            Handle::current().block_on(self.writing()?.close_changed())?;
             reader = lock(&self.open);
         }
         if reader.is_none() {

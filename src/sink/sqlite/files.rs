@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::descriptors::ConnectedFile;
+use super::connections::ConnectedFile;
 use super::error;
 use crate::SinkError;
 use crate::system::{Identity, identity, identity_at, other_kind};

@@ -12,8 +12,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use rustix::fs::{Access, access};
 use uuid::Uuid;
 
-use super::database::connect;
-use super::descriptors::ConnectedFile;
+use super::connections::{ConnectedFile, connect};
 use super::error::{self, SqliteError};
 use super::lane::Work;
 use super::read::read;

@@ -7,8 +7,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use uuid::Uuid;
 
-use super::database::connect;
-use super::descriptors::ConnectedFile;
+use super::connections::{ConnectedFile, connect};
 use super::error::{self, SqliteError};
 use super::schema::{Statements, columns};
 use super::{SqliteSettings, files};

@@ -1,4 +1,4 @@
-//! The descriptors of database files that this process has in addition to the descriptors of SQLite.
+//! Connections to a database, and the descriptors of its files that this process has in addition to the descriptors of SQLite.
 //!
 //! # Invariants
 //!
@@ -13,9 +13,15 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
 
 use crate::system::{Identity, identity, identity_at};
 use net::tasks::lock;
+
+/// How long to wait for a lock of another program.
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// The permissions of a new database, reduced by the umask. A file sink uses the same permissions.
 const MODE: u32 = 0o640;
@@ -28,6 +34,13 @@ struct Descriptors {
     connections: usize,
     /// Of the main file and of the log's index.
     files: Vec<(Identity, Arc<File>)>,
+}
+
+/// Opens a database whose file exists.
+pub(super) fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY)?;
+    Ok(connection)
 }
 
 /// A main file to which a connection is open, or will be opened. It must be dropped after the connection, and after the
