@@ -10,7 +10,6 @@ use tokio::time::timeout;
 
 use super::daemon_connection::DaemonConnection;
 use super::page::{PageRequest, advice, form, table, time};
-use super::palette::consumer_anchor;
 use super::text::{text, whole};
 use channel::{grouped, span};
 use operator::Refusal;
@@ -44,6 +43,11 @@ sink = "local"              # a sink of type "sqlite" or "postgres"
 [feed.consumers.ledger]     # the name of an application
 token_file = "/etc/channeld/ledger-token"
 channels = ["settlements"]"#;
+
+/// The id of the element that shows a consumer.
+pub(super) fn anchor(consumer: &str) -> String {
+    format!("consumer-{consumer}")
+}
 
 pub(super) async fn show(request: PageRequest) -> Response {
     let content = current(&request).await;
@@ -158,7 +162,7 @@ fn consumers(entries: &[FeedConsumer], read_only: bool, now: Timestamp) -> Marku
         let is_first = seen.insert(&entry.consumer);
         let waiting = entry.waiting_since.map(|_| span(entry.age_seconds(now)));
         vec![
-            html! { span id=[is_first.then(|| consumer_anchor(&entry.consumer))] { (text(&entry.consumer)) } },
+            html! { span id=[is_first.then(|| anchor(&entry.consumer))] { (text(&entry.consumer)) } },
             text(&entry.channel),
             html! { span.pill.(class(state)) { (<&str>::from(state)) } },
             html! { (cursor_or_dash(entry)) },

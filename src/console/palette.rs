@@ -65,9 +65,9 @@ fn list(report: Option<&Report>, configured: &[String], consumers: &[String]) ->
         all.extend(known.lanes.iter().map(|lane| sink(&lane.sink)));
     }
     all.extend(
-        consumers
-            .iter()
-            .map(|name| Destination::new(name, "consumer", format!("/consumers#{}", segment(&consumer_anchor(name))))),
+        consumers.iter().map(|name| {
+            Destination::new(name, "consumer", format!("/consumers#{}", segment(&consumers::anchor(name))))
+        }),
     );
     all.truncate(MOST);
     all
@@ -77,17 +77,13 @@ fn events_of(channel: &str) -> String {
     format!("/?{}", form(&[("channel", channel)]))
 }
 
-/// The ids of the elements that show a channel, a sink and a consumer on their pages.
+/// The ids of the elements that show a channel and a sink on their pages.
 pub(super) fn channel_anchor(channel: &str) -> String {
     format!("channel-{channel}")
 }
 
 pub(super) fn sink_anchor(channel: &str, sink: &str) -> String {
     format!("sink-{channel}-{sink}")
-}
-
-pub(super) fn consumer_anchor(consumer: &str) -> String {
-    format!("consumer-{consumer}")
 }
 
 /// Draws the entries. If events can be searched, the last entry searches them for the typed text, which the script inserts.

@@ -9,12 +9,14 @@
 
 use std::ops::Range;
 
-use super::filter::is_hexadecimal;
 use crate::text::json::{Token, Tokens};
 use sink::Search;
 
 #[cfg(test)]
 mod tests;
+
+/// The fewest digits of a part of an address, a hash or an id that is searched.
+const FEWEST_DIGITS: usize = 4;
 
 /// The columns that a search reads. The word index contains the same columns.
 pub(super) const SEARCHED_COLUMNS: [&str; 15] = [
@@ -84,6 +86,11 @@ struct Field<'t> {
     text: &'t str,
     /// If `text` is a name, the value of this member.
     value: &'t str,
+}
+
+/// Whether a word can be a part of an address, a hash or an id, without `0x`.
+pub(super) fn is_hexadecimal(word: &str) -> bool {
+    word.len() >= FEWEST_DIGITS && word.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns the excerpt for the first word that the list does not already show. `texts` contains the columns

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
+use super::excerpt::is_hexadecimal;
 use super::rows::Row;
 use proof::event::{ChannelId, EventId};
 
@@ -118,14 +119,6 @@ impl EventFilter {
     pub(super) fn is_part_of_word(&self) -> bool {
         matches!(&*self.words, [word] if is_hexadecimal(word))
     }
-}
-
-/// The fewest digits of a part of an address, a hash or an id that is searched.
-const FEWEST_DIGITS: usize = 4;
-
-/// Whether a word can be a part of an address, a hash or an id, without `0x`.
-pub(super) fn is_hexadecimal(word: &str) -> bool {
-    word.len() >= FEWEST_DIGITS && word.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl PagePosition {

@@ -14,7 +14,8 @@ use tokio::time::timeout_at;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::backend::{HitCount, MOST_HITS, MOST_NEW, PageQuery, QueryResult, RowPage, TableBackend, TableError};
-use super::filter::{EventFilter, is_hexadecimal};
+use super::excerpt::is_hexadecimal;
+use super::filter::EventFilter;
 use super::rows::Row;
 use super::sql::{Dialect, NEWEST_FIRST, Statement, TableRange, columns, pattern, texts};
 use net::postgres::{Connector, DatabaseError, OpenConnection, advised};

@@ -24,7 +24,8 @@ use tokio::time::timeout_at;
 use super::backend::{
     HitCount, MOST_HITS, MOST_NEW, OnlyWhole, PageQuery, QueryResult, RowPage, TableBackend, TableError,
 };
-use super::filter::{EventFilter, is_hexadecimal};
+use super::excerpt::is_hexadecimal;
+use super::filter::EventFilter;
 use super::rows::Row;
 use super::sql::{Dialect, KEY, NEWEST_FIRST, Statement, TableRange, columns, texts};
 use net::tasks::joined;
