@@ -1,7 +1,5 @@
 //! The versions of the service's API.
 
-use crate::event::kind::Kind;
-
 /// A version of the API that the simulator can play.
 ///
 /// | | 0.4.0 | 0.7.0 | 0.8.0 |
@@ -42,15 +40,5 @@ impl ApiVersion {
     /// Whether a watcher states its confidence level.
     pub fn has_confidence_level(self) -> bool {
         self >= Self::V0_8_0
-    }
-
-    /// Returns the kind of event that this version publishes instead of a kind of a later version.
-    #[must_use]
-    pub fn kind(self, kind: Kind) -> Kind {
-        match kind {
-            Kind::OperationReverted if self < Self::V0_8_0 => Kind::OperationFailed,
-            Kind::QueryFailed if self < Self::V0_8_0 => Kind::QueryNotSent,
-            kind => kind,
-        }
     }
 }

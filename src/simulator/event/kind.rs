@@ -53,6 +53,16 @@ impl Kind {
         Self::Unknown,
     ];
 
+    /// Returns the kind of event that this version of the API publishes instead.
+    #[must_use]
+    pub fn published_by(self, version: ApiVersion) -> Self {
+        match self {
+            Self::OperationReverted if version < ApiVersion::V0_8_0 => Self::OperationFailed,
+            Self::QueryFailed if version < ApiVersion::V0_8_0 => Self::QueryNotSent,
+            kind => kind,
+        }
+    }
+
     /// Returns `headers.type`.
     pub fn event_type(self) -> &'static str {
         match self {
@@ -210,8 +220,8 @@ impl EventSpec {
     /// Returns the event that this version of the API publishes instead.
     pub(crate) fn published_by(self, version: ApiVersion) -> Self {
         match self {
-            Self::Honest(kind) => Self::Honest(version.kind(kind)),
-            Self::Late(kind) => Self::Late(version.kind(kind)),
+            Self::Honest(kind) => Self::Honest(kind.published_by(version)),
+            Self::Late(kind) => Self::Late(kind.published_by(version)),
             other => other,
         }
     }

@@ -71,7 +71,7 @@ async fn chosen_events_are_generated(version: ApiVersion) {
 
 fn expected(version: ApiVersion, spec: EventSpec) -> &'static str {
     match spec {
-        EventSpec::Honest(kind) | EventSpec::Late(kind) if !version.kind(kind).is_signed() => "unsigned",
+        EventSpec::Honest(kind) | EventSpec::Late(kind) if !kind.published_by(version).is_signed() => "unsigned",
         EventSpec::Honest(_) | EventSpec::WithoutId | EventSpec::Displaced(_) => "verified",
         EventSpec::Late(_) => "pending",
         EventSpec::Malformed => "malformed",
