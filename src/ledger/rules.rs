@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use litemap::LiteMap;
+
 use proof::event::{EventKey, Offset};
 
 use crate::StateError;
@@ -33,8 +35,9 @@ use replay::Replays;
 /// The state of one channel.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    cursors: BTreeMap<SinkName, Cursor>,
-    confirmed: BTreeMap<SinkName, Confirmed>,
+    /// Not in a `BTreeMap`, which reserves room for eleven sinks: most channels have one. The same applies to `confirmed`.
+    cursors: LiteMap<SinkName, Cursor>,
+    confirmed: LiteMap<SinkName, Confirmed>,
     late: BTreeMap<EventKey, PendingEvent>,
     late_deliveries: LateDeliveries,
     quarantined: BTreeMap<EventKey, Quarantined>,
@@ -336,8 +339,8 @@ impl Ledger {
     pub fn summary(&self) -> Summary {
         Summary {
             version: self.version,
-            cursors: self.cursors.clone(),
-            confirmed: self.confirmed.clone(),
+            cursors: self.cursors.iter().map(|(sink, cursor)| (sink.clone(), *cursor)).collect(),
+            confirmed: self.confirmed.iter().map(|(sink, confirmed)| (sink.clone(), *confirmed)).collect(),
             paused: self.paused.clone(),
             replays: self.replays.unfinished(),
             late_from: self.late.keys().next().map(|key| key.offset),
@@ -370,7 +373,7 @@ impl Ledger {
     }
 
     /// The cursor of every lane, including lanes that are no longer configured.
-    pub fn cursors(&self) -> &BTreeMap<SinkName, Cursor> {
+    pub fn cursors(&self) -> &LiteMap<SinkName, Cursor> {
         &self.cursors
     }
 

@@ -11,11 +11,11 @@
 //!   batch that was passed on. A lane rejoins when its cursor is at the end of that batch, and then receives every later
 //!   batch.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use litemap::LiteMap;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -47,7 +47,7 @@ struct Inner {
     /// The last offset that was passed on.
     position: Option<Offset>,
     /// The feeds of the lanes, by sink. Empty after the hub is closed.
-    lanes: BTreeMap<Arc<str>, Feed>,
+    lanes: LiteMap<Arc<str>, Feed>,
 }
 
 #[derive(Debug)]
