@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use bytes::Bytes;
 
 use crate::verify::recent::digest_of;
-use ledger::{Digest, HISTORY, KnownEvent, Pending, QuarantinedEvent};
+use ledger::{Digest, KnownEvent, Pending, QuarantinedEvent};
 use proof::event::{EventKey, Offset};
 use record::Record;
 use telemetry::trace::Trace;
@@ -63,7 +63,8 @@ pub(crate) struct Batch {
     pub(crate) records: Vec<Arc<Record>>,
     pub(crate) pending: Vec<Pending>,
     pub(crate) rejected: Vec<QuarantinedEvent>,
-    /// The newest events of the batch that the ledger's history must remember.
+    /// The events of the batch that the ledger's history remembers if they are the newest ones that a lane has passed. A delivery can end
+    /// at each of them.
     pub(crate) known: Vec<KnownEvent>,
     /// The last offset of the range.
     pub(crate) through: Offset,
@@ -90,7 +91,6 @@ impl Batch {
         self.rejected.extend_from_slice(&next.rejected);
         self.parts.extend_from_slice(&next.parts);
         self.known.extend_from_slice(&next.known);
-        self.known.drain(..self.known.len().saturating_sub(HISTORY));
         self.through = next.through;
     }
 
@@ -129,9 +129,6 @@ impl Batch {
     /// Appends the next event. `previous` is the offset of the previous confirmed event.
     pub(crate) fn push(&mut self, outcome: Disposition, previous: Option<Offset>) {
         if let Some((key, digest)) = outcome.known() {
-            if self.known.len() >= 2 * HISTORY {
-                self.known.drain(..HISTORY);
-            }
             self.known.push(KnownEvent { key, previous, digest });
         }
         self.through = outcome.offset();

@@ -21,7 +21,7 @@ use crate::error::ChannelError;
 use crate::read::gap_search;
 use crate::verify::reason::RejectionReason;
 use crate::verify::recent::digest_of;
-use ledger::{self, Change, Cursor, DeadLetter, Pending, PendingEvent, Proof, QuarantinedEvent};
+use ledger::{self, Change, Cursor, DeadLetter, HISTORY, Pending, PendingEvent, Proof, QuarantinedEvent};
 use proof::event::{EventKey, Offset, RawEvent};
 use record::{Message, Record};
 use sink::{self, MAX_HELD, Position, Recorded, Resumed, Undelivered};
@@ -302,7 +302,8 @@ impl Lane {
         let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
         let delivered = records().filter_map(|record| proof(record)).collect();
         let asked = pending().next().map(|_| Change::Asked(self.shared.asked()));
-        let known = batch.known.iter().filter(|event| new(event.key.offset)).copied().collect();
+        let mut known: Vec<_> = batch.known.iter().filter(|event| new(event.key.offset)).copied().collect();
+        known.drain(..known.len().saturating_sub(HISTORY));
         let changes = asked.into_iter().chain(pending().cloned().map(owe)).chain(repaid.into_iter().map(settle));
         let changes = changes.chain(accepted).chain(rejected.cloned().map(Change::Quarantine)).chain(given_up);
         let advance = Change::Advance { sink: sink.clone(), to: Cursor { through: Some(through) } };
@@ -346,7 +347,7 @@ mod tests {
     use crate::channel::settings::LaneSettings;
     use crate::deliver::batch::{Cause, LateRecord};
     use crate::run::tests::{Receives, begun, channel, stuck};
-    use ledger::{Quarantined, Replay, SinkName};
+    use ledger::{KnownEvent, Quarantined, Replay, SinkName};
     use record::testing::proved;
 
     /// Otherwise the search for late events would take the event for known, and the other sinks would never receive it.
@@ -369,6 +370,26 @@ mod tests {
         lane.record(&batch, at(12), None).await.unwrap();
         for sink in [own, other] {
             assert!(shared.look(|ledger| ledger.owes(&sink, &raw.event_key())), "{sink}");
+        }
+    }
+
+    /// Otherwise the next lane that passes the event would record its proof once more.
+    #[tokio::test]
+    async fn the_history_remembers_the_last_event_of_a_delivery_that_ends_within_a_batch() {
+        let (channel, _) = channel(0, Arc::new(Receives::Everything));
+        let (shared, plan, _) = begun(&channel).await;
+        let at = |offset| Offset::new(offset).unwrap();
+        let (mut lane, _) = Lane::new(shared.clone(), plan.lanes[0].clone(), Cursor { through: None });
+        let trace = || channel.parts.traces.begin("batch", &channel.identity, channel.parts.machine.time().into());
+        let mut batch = Batch::through(at(0), trace());
+        for offset in 1..=3 * HISTORY as i64 {
+            let mut range = Batch::through(at(offset), trace());
+            range.known.push(KnownEvent { key: event(offset).event_key(), previous: None, digest: None });
+            batch.join(&range);
+        }
+        for through in [2, 3, 3 * HISTORY as i64] {
+            lane.record(&batch, at(through), None).await.unwrap();
+            assert_eq!(shared.look(|ledger| ledger.history().last()), Some(at(through)));
         }
     }
 
