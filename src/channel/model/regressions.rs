@@ -198,6 +198,25 @@ fn an_event_that_appears_below_an_unconfirmed_event_is_found() {
     }
 }
 
+/// The defect: the cursors passed the unconfirmed event before a confirmed event was recorded above it. After a restart, nothing showed
+/// the gap.
+#[test]
+fn an_event_that_appears_below_an_unconfirmed_event_is_found_after_a_restart() {
+    for (strict, step) in [false, true].into_iter().flat_map(|strict| (3..40).map(move |step| (strict, step))) {
+        passes(History {
+            events: of_kind(events(6), &[(4, EventKind::Forged(Forgery::Unknown)), (5, EventKind::Late(9))]),
+            page: 3,
+            inclusive: true,
+            backlog: 2,
+            strict,
+            proof_timeout: 30,
+            hidden: vec![(3, 1)],
+            runs: vec![Run { step: 5, ends: End::Stop }, Run { step, ends: End::Stop }],
+            ..History::plain()
+        });
+    }
+}
+
 /// The defect: the event was settled because the sink had it. But the sink's position, which included the event, was not
 /// recorded in the same commit.
 #[test]

@@ -41,9 +41,9 @@ use crate::verify::Stage;
 use crate::verify::checked::Checked;
 use crate::verify::reason::RejectionReason;
 use api::ApiError;
-use ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
+use ledger::{Blocker, Change, KnownEvent, Ledger, Pending, QUARANTINE, QuarantinedEvent};
 use net::tasks::{joined, lock};
-use proof::event::Offset;
+use proof::event::{EventKey, Offset};
 use telemetry::trace::Trace;
 
 /// If the lanes do not accept a batch for this time, the pages that were read ahead are dropped, because other channels may
@@ -253,7 +253,10 @@ impl Intake {
         let top = unconfirmed.last().map(|event| event.facts.offset);
         if let Some(top) = top.filter(|top| batch.is_none() && Some(*top) <= self.shown_above) {
             let rejected = std::mem::take(&mut unconfirmed);
-            batch = Some(Batch { rejected, ..Batch::through(top, trace.clone()) });
+            // The cursors move above the gap before the next confirmed event is recorded. After a restart, only the history has the
+            // gap.
+            let known = vec![KnownEvent { key: EventKey::first_at(top), previous: self.confirmed, digest: None }];
+            batch = Some(Batch { rejected, known, ..Batch::through(top, trace.clone()) });
         }
         // The trace ends when the last outcome of its range was sorted.
         self.trace = Some(trace).filter(|_| self.held.is_some() || !self.waiting.is_empty());
