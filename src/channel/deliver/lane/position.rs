@@ -382,12 +382,13 @@ mod tests {
         let (mut lane, _) = Lane::new(shared.clone(), plan.lanes[0].clone(), Cursor { through: None });
         let trace = || channel.parts.traces.begin("batch", &channel.identity, channel.parts.machine.time().into());
         let mut batch = Batch::through(at(0), trace());
-        for offset in 1..=3 * HISTORY as i64 {
+        let last = i64::try_from(3 * HISTORY).unwrap();
+        for offset in 1..=last {
             let mut range = Batch::through(at(offset), trace());
             range.known.push(KnownEvent { key: event(offset).event_key(), previous: None, digest: None });
             batch.join(&range);
         }
-        for through in [2, 3, 3 * HISTORY as i64] {
+        for through in [2, 3, last] {
             lane.record(&batch, at(through), None).await.unwrap();
             assert_eq!(shared.look(|ledger| ledger.history().last()), Some(at(through)));
         }
