@@ -6,6 +6,7 @@
 //!   If the delivery failed, or its future was dropped, its events may have reached the server. The lane then resumes and
 //!   claims again. After the new claim, earlier appends can no longer take effect, and the position shows which of them
 //!   took effect.
+//! * **One position.** A delivery begins only if the stream has the position that the caller expects.
 //! * **A refusal concerns one event.** If an event is too large, or the stream does not accept it, the position covers all
 //!   events before it, and only this event is reported. If the stream accepts no event, this is reported instead (see
 //!   `narrowing`).

@@ -8,6 +8,7 @@
 //!
 //! * **Every secret signs.** During a rotation each delivery has one signature per secret. A consumer can therefore verify
 //!   the delivery with the old secret or the new one.
+//! * **Nothing leaks.** No error and no `Debug` contains a secret or a part of a secret.
 
 use std::fmt;
 

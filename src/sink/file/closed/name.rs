@@ -4,6 +4,8 @@
 //!
 //! * **Names sort in the order in which files were closed.** The closing time comes before the offsets. It has microsecond
 //!   precision and a fixed width. It is later than the time of every earlier file, even if the clock was set back.
+//! * **Only names that match the template are recognized.** A file with another name is not compressed, deleted or
+//!   searched.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
