@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use bytes::Bytes;
 
 use crate::verify::recent::digest_of;
-use ledger::{Digest, KnownEvent, Pending, QuarantinedEvent};
+use ledger::{Digest, HISTORY, KnownEvent, Pending, QuarantinedEvent};
 use proof::event::{EventKey, Offset};
 use record::Record;
 use telemetry::trace::Trace;
@@ -63,8 +63,7 @@ pub(crate) struct Batch {
     pub(crate) records: Vec<Arc<Record>>,
     pub(crate) pending: Vec<Pending>,
     pub(crate) rejected: Vec<QuarantinedEvent>,
-    /// The events of the batch that the ledger's history remembers if they are the newest ones that a lane has passed. A delivery can end
-    /// at each of them.
+    /// The events of the batch for the history, in ascending order of offsets. All of them, because a delivery can end at each.
     pub(crate) known: Vec<KnownEvent>,
     /// The last offset of the range.
     pub(crate) through: Offset,
@@ -108,6 +107,12 @@ impl Batch {
         self.parts[last].0 = end;
         self.through = end;
         true
+    }
+
+    /// Returns the newest events at or below `through`, at most [`HISTORY`].
+    pub(crate) fn known_through(&self, through: Offset) -> &[KnownEvent] {
+        let end = self.known.partition_point(|event| event.key.offset <= through);
+        &self.known[end.saturating_sub(HISTORY)..end]
     }
 
     pub(crate) fn trace_at(&self, offset: Offset) -> &Trace {

@@ -266,7 +266,7 @@ impl Intake {
         if let Some(batch) = &batch {
             if self.reporter.reads_first() {
                 self.shared.gaps.note(self.confirmed, read.into_iter(), *settle);
-                lock(&self.shared.read).add(batch.known.iter().copied());
+                lock(&self.shared.read).add(batch.known_through(batch.through).iter().copied());
             }
             self.confirmed = previous;
             (self.position, self.above) = (Some(batch.through), Some(batch.through));

@@ -21,7 +21,7 @@ use crate::error::ChannelError;
 use crate::read::gap_search;
 use crate::verify::reason::RejectionReason;
 use crate::verify::recent::digest_of;
-use ledger::{self, Change, Cursor, DeadLetter, HISTORY, Pending, PendingEvent, Proof, QuarantinedEvent};
+use ledger::{self, Change, Cursor, DeadLetter, Pending, PendingEvent, Proof, QuarantinedEvent};
 use proof::event::{EventKey, Offset, RawEvent};
 use record::{Message, Record};
 use sink::{self, MAX_HELD, Position, Recorded, Resumed, Undelivered};
@@ -302,8 +302,7 @@ impl Lane {
         let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
         let delivered = records().filter_map(|record| proof(record)).collect();
         let asked = pending().next().map(|_| Change::Asked(self.shared.asked()));
-        let mut known: Vec<_> = batch.known.iter().filter(|event| new(event.key.offset)).copied().collect();
-        known.drain(..known.len().saturating_sub(HISTORY));
+        let known = batch.known_through(through).iter().filter(|event| new(event.key.offset)).copied().collect();
         let changes = asked.into_iter().chain(pending().cloned().map(owe)).chain(repaid.into_iter().map(settle));
         let changes = changes.chain(accepted).chain(rejected.cloned().map(Change::Quarantine)).chain(given_up);
         let advance = Change::Advance { sink: sink.clone(), to: Cursor { through: Some(through) } };
@@ -347,7 +346,7 @@ mod tests {
     use crate::channel::settings::LaneSettings;
     use crate::deliver::batch::{Cause, LateRecord};
     use crate::run::tests::{Receives, begun, channel, stuck};
-    use ledger::{KnownEvent, Quarantined, Replay, SinkName};
+    use ledger::{HISTORY, KnownEvent, Quarantined, Replay, SinkName};
     use record::testing::proved;
 
     /// Otherwise the search for late events would take the event for known, and the other sinks would never receive it.
