@@ -171,7 +171,8 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
         if intake.has_seen_newest {
             next_look = Instant::now() + LOOK_AHEAD;
         } else if next_look <= Instant::now() {
-            let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(shared, &*source, &mut next_look)).await;
+            let differs = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(shared, &*source, &mut next_look)).await;
+            intake.is_compared &= differs != Ok(true);
         }
         if let Some(batch) = batch {
             // Boxed, because most polls have no batch.
@@ -195,7 +196,8 @@ async fn pass_on(shared: &RunContext, intake: &mut Intake, batch: Batch, source:
     };
     let looking_ahead = async {
         loop {
-            look_ahead(shared, source, next_look).await;
+            // A difference is found again by the first request after the lanes have accepted the batch.
+            let _differs = look_ahead(shared, source, next_look).await;
         }
     };
     tokio::select! { biased; () = passing_on => {}, () = looking_ahead => {} }

@@ -274,6 +274,22 @@ fn a_restored_service_is_noticed_even_after_more_than_a_page_of_new_events() {
     });
 }
 
+/// The defect: no page overlapped the only event, because `offset` excludes the event at this offset, and the newest event was not
+/// compared.
+#[test]
+fn a_restored_service_with_a_single_event_at_offset_0_is_noticed() {
+    for request in 1..9 {
+        passes(History {
+            events: events(1),
+            page: 3,
+            first: 0,
+            backlog: 1,
+            restored: Some(Restored { request, events: 1, seconds: 0 }),
+            ..History::plain()
+        });
+    }
+}
+
 /// The defect: the event was recorded, but the change of the configuration ended the code that should have queued the event
 /// for the lane.
 #[test]

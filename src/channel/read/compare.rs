@@ -3,7 +3,8 @@
 //! The service can be restored from a backup and use offsets again. Its answers do not report a restore, but they contain
 //! other events at known offsets. Each page therefore overlaps the events that were already read, and the overlapping events
 //! are compared with the remembered events. The ledger stores the newest recorded events, so that the comparison is also
-//! possible after a restart. After a start or an error, no event is passed on before a comparison.
+//! possible after a restart. After a start or an error, no event is passed on before a comparison. The newest event is compared too,
+//! because no page overlaps an event at offset 0 if `offset` excludes the event at this offset.
 //!
 //! If an event differs, the ledger records a [`Contradiction`]. The channel is then not ready, and new events are
 //! quarantined, until an operator accepts the service's history (`channeld cursor set`). After that, reading continues at the
@@ -81,7 +82,7 @@ async fn examine(
 }
 
 /// Returns whether the service shows an event that differs from the known event at the same offset.
-fn differs(read: &History, event: &RawEvent) -> bool {
+pub(crate) fn differs(read: &History, event: &RawEvent) -> bool {
     let mut known = read.at(event.offset).peekable();
     let has_known = known.peek().is_some();
     // An event without an id cannot be distinguished from another event.

@@ -78,8 +78,9 @@ pub(crate) struct Intake {
     shown_above: Option<Offset>,
     /// Whether the last page reached the end of the channel. If so, the next poll comes after a wait.
     caught_up: bool,
-    /// Whether the service's history was compared since the last start or error. Nothing is passed on before the comparison.
-    is_compared: bool,
+    /// Whether the service's history was compared since the last start, error, or different newest event. Nothing is passed on
+    /// before the comparison.
+    pub(crate) is_compared: bool,
     /// Whether the last range came from a poll for the latest events. If so, no other poll for the newest event is needed.
     pub(crate) has_seen_newest: bool,
     trouble: ErrorReporter,
@@ -410,8 +411,8 @@ fn leave_out_far(outcomes: &mut Vec<Disposition>, position: Option<Offset>) -> O
 }
 
 /// Waits until `next`, requests the newest event, and sets `next` to the time of the next request. The source reports the
-/// event's offset to the board.
-pub(crate) async fn look_ahead(shared: &RunContext, source: &dyn Source, next: &mut Instant) {
+/// event's offset to the board. Returns whether the event differs from the remembered event at its offset.
+pub(crate) async fn look_ahead(shared: &RunContext, source: &dyn Source, next: &mut Instant) -> bool {
     sleep_until(*next).await;
     *next = Instant::now() + LOOK_AHEAD;
     // Take the position before the request, because newer events may appear and be read before the answer arrives.
@@ -422,7 +423,11 @@ pub(crate) async fn look_ahead(shared: &RunContext, source: &dyn Source, next: &
             // event.
             let is_below = |position: &Offset| page.events.first().is_some_and(|newest| newest.offset < *position);
             shared.channel.handle.board().went_back(position.filter(is_below));
+            page.events.first().is_some_and(|newest| compare::differs(&lock(&shared.read), newest))
         }
-        Err(error) => *next += error.retry_after().unwrap_or_default(),
+        Err(error) => {
+            *next += error.retry_after().unwrap_or_default();
+            false
+        }
     }
 }
