@@ -136,8 +136,8 @@ impl Simulator {
         self.channel(channel).state_mut().log.publish(events, now_ms());
     }
 
-    /// Adds the event that `spec` describes to a channel, and returns the offset of the event. An API version without the
-    /// kind of the event publishes another kind: see [`ApiVersion::kind`].
+    /// Adds the event that `spec` describes to a channel, and returns the offset of the event. An [`ApiVersion`] without
+    /// the kind of the event publishes another kind.
     pub fn publish_one(&self, channel: usize, spec: EventSpec) -> i64 {
         self.channel(channel).state_mut().log.publish_one(spec, now_ms())
     }
