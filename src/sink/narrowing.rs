@@ -37,6 +37,16 @@ impl OtherContent {
     pub(crate) fn accepted(is_accepted: bool) -> Self {
         if is_accepted { Self::Accepted } else { Self::Refused }
     }
+
+    /// The result of work that offers other content, and returns whether it had any. `is_refusal` distinguishes a
+    /// refusal of the content from other failures.
+    pub(crate) fn of<E>(offered: Result<bool, E>, is_refusal: fn(&E) -> bool) -> Result<Self, E> {
+        match offered {
+            Ok(has_content) => Ok(if has_content { Self::Accepted } else { Self::Untried }),
+            Err(error) if is_refusal(&error) => Ok(Self::Refused),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl SinkError {

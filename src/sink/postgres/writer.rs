@@ -200,7 +200,8 @@ impl<'a> Writer<'a> {
                 let sent = insert(connection, delivery, step, std::slice::from_ref(&row));
                 Ok(connection.answer(sent).await?.outcome == Outcome::Written)
             };
-            tried = tried.max(Box::pin(self.rolled_back(inserted)).await?);
+            let offered = Box::pin(connection.rolled_back(inserted)).await;
+            tried = tried.max(OtherContent::of(offered, StatementRefusal::may_be_of_one_row)?);
             if tried == OtherContent::Accepted {
                 return Ok(tried);
             }
@@ -214,20 +215,8 @@ impl<'a> Writer<'a> {
         let mut parameters = Vec::from(parameters![delivery.lane.channel.id.0 => UUID]);
         parameters.extend(changed.iter().zip(kinds).map(|(cell, kind)| (cell as _, kind)));
         let copied = async { Ok(!connection.query(&connection.pool.statements.copy, &parameters).await?.is_empty()) };
-        Ok(tried.max(self.rolled_back(copied).await?))
-    }
-
-    /// Executes a statement that returns whether it has written a row.
-    async fn rolled_back(
-        &self,
-        statement: impl Future<Output = Result<bool, StatementRefusal>>,
-    ) -> Result<OtherContent, StatementRefusal> {
-        match self.connection.rolled_back(statement).await {
-            Ok(true) => Ok(OtherContent::Accepted),
-            Ok(false) => Ok(OtherContent::Untried),
-            Err(refusal) if refusal.may_be_of_one_row() => Ok(OtherContent::Refused),
-            Err(refusal) => Err(refusal),
-        }
+        let offered = connection.rolled_back(copied).await;
+        Ok(tried.max(OtherContent::of(offered, StatementRefusal::may_be_of_one_row)?))
     }
 
     /// The rows of the first `written` messages are already written. Waits until they are on the server's disk, by sending

@@ -57,13 +57,11 @@ impl Statements {
         group: &[Work],
     ) -> Result<Vec<Result<Resumed, SqliteError>>, SqliteError> {
         let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
-        let mut done = Vec::with_capacity(group.len());
-        for work in group {
-            match self.carry_out(&transaction, work) {
-                Err(failure @ SqliteError::Sqlite(..)) => return Err(failure),
-                other => done.push(other),
-            }
-        }
+        let done = group.iter().map(|work| match self.carry_out(&transaction, work) {
+            Err(failure @ SqliteError::Sqlite(..)) => Err(failure),
+            other => Ok(other),
+        });
+        let done = done.collect::<Result<_, _>>()?;
         transaction.commit().map_err(|error| SqliteError::Sqlite(error, None))?;
         Ok(done)
     }
@@ -78,7 +76,7 @@ impl Statements {
                     let (mut rows, channel) =
                         (connection.prepare(&self.between)?, recorded.lane.channel.id.to_string());
                     let rows = rows.query_and_then(params![channel, above, to], key_of)?;
-                    held.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().flatten());
+                    held.extend(rows.filter_map(Result::transpose).collect::<rusqlite::Result<Vec<_>>>()?);
                 }
                 let late = recorded.late_in_doubt(&position);
                 let lost = &late - &self.with_rows(connection, recorded.lane.channel.id, &late)?;
@@ -140,13 +138,11 @@ impl Statements {
         keys: &BTreeSet<EventKey>,
     ) -> rusqlite::Result<BTreeSet<EventKey>> {
         let (mut has_row, channel) = (connection.prepare(&self.look)?, channel.to_string());
-        let mut found = BTreeSet::new();
-        for key in keys {
-            if has_row.exists(params![channel, key.offset.get(), key.id.map(|id| id.to_string())])? {
-                found.insert(*key);
-            }
-        }
-        Ok(found)
+        let with_row = |key: &EventKey| {
+            let is_there = has_row.exists(params![channel, key.offset.get(), key.id.map(|id| id.to_string())])?;
+            Ok(is_there.then_some(*key))
+        };
+        keys.iter().map(with_row).filter_map(Result::transpose).collect()
     }
 
     /// The first row of `work` was refused alone. Tries a made-up row, the other rows, and a copy of an existing row, until
@@ -223,12 +219,7 @@ fn rolled_back(
     work: impl FnOnce(&Connection) -> Result<bool, SqliteError>,
 ) -> Result<OtherContent, SqliteError> {
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
-    match work(&transaction) {
-        Ok(true) => Ok(OtherContent::Accepted),
-        Ok(false) => Ok(OtherContent::Untried),
-        Err(refusal) if refusal.may_be_of_one_row() => Ok(OtherContent::Refused),
-        Err(failure) => Err(failure),
-    }
+    OtherContent::of(work(&transaction), SqliteError::may_be_of_one_row)
 }
 
 /// An epoch as SQLite stores it. Epochs stay far below the maximum.
