@@ -20,7 +20,7 @@ use operator::feed::FeedHandle;
 use crate::access::Visitor;
 use crate::problem::Problem;
 use crate::settings::{FeedChannel, FeedSettings};
-use crate::table::{FeedError, FeedEvent, FeedPage, FeedTable};
+use crate::table::{FeedError, FeedEvent, FeedPage, FeedTable, PageSize};
 
 pub(crate) mod limits;
 pub(crate) mod positions;
@@ -108,11 +108,11 @@ impl FeedState {
     /// Reads the events after a position.
     pub(crate) async fn page(&self, request: &EventRange) -> Result<EventPage, Problem> {
         let EventRange { visitor, channel, after, limit, .. } = request;
-        let max_bytes = request.max_bytes.min(self.memory.max_page());
-        let mut needed = max_bytes;
+        let most = PageSize { events: *limit, bytes: request.max_bytes.min(self.memory.max_page()) };
+        let mut needed = most.bytes;
         loop {
             let mut memory = self.reserve(*visitor, needed).await?;
-            let page = self.of_table(self.served().table.page(channel.id, *after, *limit, max_bytes)).await?;
+            let page = self.of_table(self.served().table.page(channel.id, *after, most)).await?;
             check_position(*after, &page)?;
             check_records(&page.events)?;
             let size = size(&page.events).min(self.memory.most());
@@ -120,7 +120,7 @@ impl FeedState {
                 memory.shrink_to(size);
                 return Ok(EventPage { events: page.events, memory });
             }
-            // A single record is larger than `max_bytes`. It is read again when memory for it is reserved.
+            // A single record is larger than `most.bytes`. It is read again when memory for it is reserved.
             needed = size;
         }
     }

@@ -2,4 +2,5 @@
 
 pub use sink::feed::{
     ChannelPosition, Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased,
+    PageSize,
 };

@@ -37,19 +37,11 @@ pub trait FeedTable: Send + Sync + 'static {
     /// The oldest and the newest position of a channel.
     async fn newest(&self, channel: Uuid) -> Result<FeedPosition, FeedError>;
 
-    /// The events of a channel after a position, in order: at most `limit`, and no more than `max_bytes` of records, except that
-    /// a single record can be longer.
-    async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError>;
+    /// The first events of a channel after a position, in order.
+    async fn page(&self, channel: Uuid, after: i64, most: PageSize) -> Result<FeedPage, FeedError>;
 
     /// Leases the next events after the consumer's cursor. A consumer without a cursor begins with the oldest event.
-    async fn lease(
-        &self,
-        consumer: &str,
-        channel: Uuid,
-        limit: usize,
-        max_bytes: usize,
-        valid: Duration,
-    ) -> Result<Leased, FeedError>;
+    async fn lease(&self, consumer: &str, channel: Uuid, most: PageSize, valid: Duration) -> Result<Leased, FeedError>;
 
     /// Moves the consumer's cursor to `through`, and ends the lease.
     async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError>;
@@ -88,6 +80,15 @@ impl FeedPosition {
     pub fn before_oldest(&self) -> i64 {
         self.oldest.map_or(0, |oldest| oldest - 1)
     }
+}
+
+/// The maximum size of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSize {
+    /// The maximum number of events.
+    pub events: usize,
+    /// The maximum number of bytes of the records. A single record can be longer.
+    pub bytes: usize,
 }
 
 /// The events of a channel directly after a position, in order. Between two events of a page, no event was deleted.

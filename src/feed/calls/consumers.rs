@@ -19,7 +19,7 @@ use crate::problem::{Problem, ProblemKind};
 use crate::settings::FeedChannel;
 use crate::state::limits::ReservedMemory;
 use crate::state::{EventPage, FeedState, check_records, size};
-use crate::table::{Committed, Leased};
+use crate::table::{Committed, Leased, PageSize};
 
 /// The largest body of a commit, in bytes.
 const MAX_COMMIT: usize = 4 << 10;
@@ -40,9 +40,9 @@ pub(super) async fn lease(
     loop {
         let served = state.served();
         channel = visitor.channel(&served.settings, &channel.name)?.clone();
-        let max_bytes = state.memory.max_page();
-        let memory = state.reserve(visitor, max_bytes).await?;
-        let leased = served.table.lease(&consumer, channel.id, limit, max_bytes, served.settings.lease);
+        let most = PageSize { events: limit, bytes: state.memory.max_page() };
+        let memory = state.reserve(visitor, most.bytes).await?;
+        let leased = served.table.lease(&consumer, channel.id, most, served.settings.lease);
         let leased = state.of_table(leased).await?;
         if !matches!(leased, Leased::Nothing) {
             return answer(&state, visitor, &consumer, &channel, leased, memory).await;

@@ -13,8 +13,13 @@ use uuid::Uuid;
 
 use crate::table::{
     ChannelPosition, Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased,
+    PageSize,
 };
 use net::tasks::lock;
+
+const NOTHING: PageSize = PageSize { events: 0, bytes: 0 };
+
+const ONE: PageSize = PageSize { events: 1, bytes: 0 };
 
 pub(crate) struct MemoryTable {
     rows: Mutex<BTreeMap<Uuid, Channel>>,
@@ -140,7 +145,7 @@ impl MemoryTable {
         self.changes.receiver_count()
     }
 
-    fn read(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> FeedPage {
+    fn read(&self, channel: Uuid, after: i64, PageSize { events: limit, bytes: max_bytes }: PageSize) -> FeedPage {
         let channels = lock(&self.rows);
         let Some(channel) = channels.get(&channel) else {
             return FeedPage::default();
@@ -164,21 +169,14 @@ impl MemoryTable {
 impl FeedTable for MemoryTable {
     async fn newest(&self, channel: Uuid) -> Result<FeedPosition, FeedError> {
         self.newest_queries.fetch_add(1, Ordering::Relaxed);
-        Ok(self.read(channel, 0, 0, 0).position)
+        Ok(self.read(channel, 0, NOTHING).position)
     }
 
-    async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
-        Ok(self.read(channel, after, limit, max_bytes))
+    async fn page(&self, channel: Uuid, after: i64, most: PageSize) -> Result<FeedPage, FeedError> {
+        Ok(self.read(channel, after, most))
     }
 
-    async fn lease(
-        &self,
-        consumer: &str,
-        channel: Uuid,
-        limit: usize,
-        max_bytes: usize,
-        valid: Duration,
-    ) -> Result<Leased, FeedError> {
+    async fn lease(&self, consumer: &str, channel: Uuid, most: PageSize, valid: Duration) -> Result<Leased, FeedError> {
         self.lease_queries.fetch_add(1, Ordering::Relaxed);
         let mut cursors = lock(&self.cursors);
         let key = (consumer.to_owned(), channel);
@@ -186,12 +184,12 @@ impl FeedTable for MemoryTable {
         if known.is_some_and(|cursor| cursor.lease.is_some()) {
             return Ok(Leased::Held);
         }
-        let mut page = self.read(channel, known.map_or(0, |cursor| cursor.through), limit, max_bytes);
+        let mut page = self.read(channel, known.map_or(0, |cursor| cursor.through), most);
         if let Some(oldest) = page.gone {
             if known.is_some() {
                 return Ok(Leased::Gone { oldest });
             }
-            page = self.read(channel, oldest - 1, limit, max_bytes);
+            page = self.read(channel, oldest - 1, most);
         }
         let (Some(first), Some(last)) = (page.events.first(), page.events.last()) else {
             return Ok(Leased::Nothing);
@@ -226,7 +224,7 @@ impl FeedTable for MemoryTable {
             through: cursor.through,
             leased_until: cursor.lease.is_some().then_some(Timestamp::MAX),
             waiting_since: self.delivered_after(*channel, cursor.through),
-            is_gone: self.read(*channel, cursor.through, 1, 0).gone.is_some(),
+            is_gone: self.read(*channel, cursor.through, ONE).gone.is_some(),
         };
         Ok(lock(&self.cursors).iter().map(state).collect())
     }
@@ -239,14 +237,14 @@ impl FeedTable for MemoryTable {
         let channels: Vec<_> = lock(&self.rows).keys().copied().collect();
         let position = |channel| ChannelPosition {
             channel,
-            position: self.read(channel, 0, 0, 0).position,
+            position: self.read(channel, 0, NOTHING).position,
             oldest_since: self.delivered_after(channel, 0),
         };
         Ok(channels.into_iter().map(position).collect())
     }
 
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {
-        let newest = self.read(channel, 0, 0, 0).position.newest;
+        let newest = self.read(channel, 0, NOTHING).position.newest;
         if through > newest {
             return Err(FeedError::TooHigh { through, newest });
         }

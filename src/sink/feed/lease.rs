@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{FeedError, FeedEvent, FeedTable, Leased};
+use super::{FeedError, FeedEvent, FeedTable, Leased, PageSize};
 use crate::SinkError;
 
 /// How often a request starts again because another request changed the cursor in between. Each time, the other request has
@@ -50,8 +50,7 @@ pub(crate) trait LeaseStore: FeedTable {
 pub(crate) async fn lease(
     store: &impl LeaseStore,
     of: ConsumerRef<'_>,
-    limit: usize,
-    max_bytes: usize,
+    most: PageSize,
     valid: Duration,
 ) -> Result<Leased, FeedError> {
     for _ in 0..ATTEMPTS {
@@ -60,7 +59,7 @@ pub(crate) async fn lease(
             return Ok(Leased::Held);
         }
         let after = cursor.map_or(0, |cursor| cursor.through);
-        let mut page = store.page(of.channel, after, limit, max_bytes).await?;
+        let mut page = store.page(of.channel, after, most).await?;
         if after > page.position.newest {
             // The table is being restored, or was restored from a backup. The next delivery moves the cursor back, so that the
             // consumer receives all events that get positions again.
@@ -71,7 +70,7 @@ pub(crate) async fn lease(
                 return Ok(Leased::Gone { oldest });
             }
             // A consumer without a cursor begins with the oldest event.
-            page = store.page(of.channel, oldest - 1, limit, max_bytes).await?;
+            page = store.page(of.channel, oldest - 1, most).await?;
         }
         let (Some(first), Some(last)) = (page.events.first(), page.events.last()) else { return Ok(Leased::Nothing) };
         let after = cursor.map_or(first.position - 1, |cursor| cursor.through);

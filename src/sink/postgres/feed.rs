@@ -22,6 +22,7 @@ use crate::SinkError;
 use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, checked_cursor, is_within, lease};
 use crate::feed::{
     ChannelPosition, Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased,
+    PageSize,
 };
 use crate::settings::PostgresSettings;
 use net::Chain;
@@ -120,8 +121,8 @@ impl FeedTable for PostgresFeed {
         Ok(rows.first().map_or_else(FeedPosition::default, position))
     }
 
-    async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
-        let [limit, bytes] = [limit, max_bytes].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+    async fn page(&self, channel: Uuid, after: i64, most: PageSize) -> Result<FeedPage, FeedError> {
+        let [limit, bytes] = [most.events, most.bytes].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
         let parameters = parameters![channel => UUID, after => INT8, limit => INT8, bytes => INT8];
         let rows = self.query(&self.tables.statements.page, &parameters).await?;
         let known = rows.first().map_or_else(FeedPosition::default, position);
@@ -129,7 +130,7 @@ impl FeedTable for PostgresFeed {
         for row in &rows {
             let Some(position) = row.get(2) else { break };
             let record: &str = row.get(3);
-            if !is_within(&events, &mut bytes, record, max_bytes) {
+            if !is_within(&events, &mut bytes, record, most.bytes) {
                 break;
             }
             events.push(FeedEvent { position, record: record.into() });
@@ -137,15 +138,8 @@ impl FeedTable for PostgresFeed {
         Ok(FeedPage::of(after, events, known))
     }
 
-    async fn lease(
-        &self,
-        consumer: &str,
-        channel: Uuid,
-        limit: usize,
-        max_bytes: usize,
-        valid: Duration,
-    ) -> Result<Leased, FeedError> {
-        lease(self, ConsumerRef { consumer, channel }, limit, max_bytes, valid).await
+    async fn lease(&self, consumer: &str, channel: Uuid, most: PageSize, valid: Duration) -> Result<Leased, FeedError> {
+        lease(self, ConsumerRef { consumer, channel }, most, valid).await
     }
 
     async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError> {

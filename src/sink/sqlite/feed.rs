@@ -22,7 +22,9 @@ use super::read::OpenReader;
 use super::schema::columns;
 use super::{SqliteSettings, Writing, error};
 use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, checked_cursor, lease};
-use crate::feed::{ChannelPosition, Committed, ConsumerState, FeedError, FeedPage, FeedPosition, FeedTable, Leased};
+use crate::feed::{
+    ChannelPosition, Committed, ConsumerState, FeedError, FeedPage, FeedPosition, FeedTable, Leased, PageSize,
+};
 use crate::system::identity_at;
 use crate::table::{POSITION, consumers, progress};
 use crate::{SinkError, blocking};
@@ -188,22 +190,13 @@ impl FeedTable for SqliteFeed {
         Ok(self.read(move |statements, connection| statements.position(connection, &channel)).await?)
     }
 
-    async fn page(&self, channel: Uuid, after: i64, limit: usize, max_bytes: usize) -> Result<FeedPage, FeedError> {
+    async fn page(&self, channel: Uuid, after: i64, most: PageSize) -> Result<FeedPage, FeedError> {
         let channel = channel.to_string();
-        let page =
-            self.read(move |statements, connection| statements.page(connection, &channel, after, limit, max_bytes));
-        Ok(page.await?)
+        Ok(self.read(move |statements, connection| statements.page(connection, &channel, after, most)).await?)
     }
 
-    async fn lease(
-        &self,
-        consumer: &str,
-        channel: Uuid,
-        limit: usize,
-        max_bytes: usize,
-        valid: Duration,
-    ) -> Result<Leased, FeedError> {
-        lease(self, ConsumerRef { consumer, channel }, limit, max_bytes, valid).await
+    async fn lease(&self, consumer: &str, channel: Uuid, most: PageSize, valid: Duration) -> Result<Leased, FeedError> {
+        lease(self, ConsumerRef { consumer, channel }, most, valid).await
     }
 
     async fn commit(&self, consumer: &str, channel: Uuid, lease: &str, through: i64) -> Result<Committed, FeedError> {
@@ -225,19 +218,17 @@ impl FeedTable for SqliteFeed {
 
     async fn consumers(&self) -> Result<Vec<ConsumerState>, FeedError> {
         let states = self.read(|statements, connection| {
-            connection.prepare(&statements.consumers)?.query_map([], state)?.collect::<rusqlite::Result<Vec<_>>>()
+            connection.prepare(&statements.consumers)?.query_map([], state)?.filter_map(Result::transpose).collect()
         });
-        Ok(states.await?.into_iter().flatten().collect())
+        Ok(states.await?)
     }
 
     async fn channels(&self) -> Result<Vec<ChannelPosition>, FeedError> {
         let channels = self.read(|statements, connection| {
-            connection
-                .prepare(&statements.channels)?
-                .query_map([], channel_position)?
-                .collect::<rusqlite::Result<Vec<_>>>()
+            let mut channels = connection.prepare(&statements.channels)?;
+            channels.query_map([], channel_position)?.filter_map(Result::transpose).collect()
         });
-        Ok(channels.await?.into_iter().flatten().collect())
+        Ok(channels.await?)
     }
 
     async fn set_cursor(&self, consumer: &str, channel: Uuid, through: i64) -> Result<(), FeedError> {

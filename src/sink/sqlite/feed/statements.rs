@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::super::SqliteSettings;
 use crate::feed::lease::is_within;
-use crate::feed::{ChannelPosition, ConsumerState, FeedEvent, FeedPage, FeedPosition};
+use crate::feed::{ChannelPosition, ConsumerState, FeedEvent, FeedPage, FeedPosition, PageSize};
 use crate::table::{POSITION, consumers, progress, quoted};
 
 /// The time of the database, in the form in which the table of consumers stores times. They sort as texts.
@@ -89,17 +89,16 @@ impl FeedStatements {
         connection: &Connection,
         channel: &str,
         after: i64,
-        limit: usize,
-        max_bytes: usize,
+        most: PageSize,
     ) -> rusqlite::Result<FeedPage> {
         let position = self.position(connection, channel)?;
         let mut select = connection.prepare(&self.events)?;
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let limit = i64::try_from(most.events).unwrap_or(i64::MAX);
         let mut rows = select.query(params![channel, after, position.newest, limit])?;
         let (mut events, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.next()? {
             let record = row.get_ref(1)?.as_str()?;
-            if !is_within(&events, &mut bytes, record, max_bytes) {
+            if !is_within(&events, &mut bytes, record, most.bytes) {
                 break;
             }
             events.push(FeedEvent { position: row.get(0)?, record: record.into() });

@@ -9,13 +9,16 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::feed::lease::{ConsumerRef, LeaseStore, NewLease};
-use crate::feed::{Committed, FeedError, FeedPosition, FeedTable, Leased};
+use crate::feed::{Committed, FeedError, FeedPosition, FeedTable, Leased, PageSize};
 use crate::settings::{ConsumedChannel, FeedConsumer};
 
 /// The positions in the order in which the rows were written.
 const POSITIONS: &str = "select position from \"order\" order by id";
 
 const VALID: Duration = Duration::from_secs(1_000);
+
+/// Nine events of any size.
+const NINE: PageSize = PageSize { events: 9, bytes: usize::MAX };
 
 fn place() -> Fixture {
     let mut place = Fixture::new();
@@ -37,7 +40,7 @@ fn written_by_an_older_version(place: &Fixture, first: i64) {
 }
 
 async fn lease(feed: &Arc<dyn FeedTable>, limit: usize, valid: Duration) -> Leased {
-    feed.lease("ledger", channel(1).id.0, limit, usize::MAX, valid).await.unwrap()
+    feed.lease("ledger", channel(1).id.0, PageSize { events: limit, bytes: usize::MAX }, valid).await.unwrap()
 }
 
 /// The lease and the positions of its events.
@@ -182,7 +185,8 @@ async fn a_page_has_the_records_in_order_and_is_bounded() {
         deliver(&sink, &channel(1), std::slice::from_ref(message)).await.unwrap();
     }
     assert!(changes.has_changed().unwrap(), "a delivery wakes readers");
-    let page = async |after, limit, bytes| feed.page(channel(1).id.0, after, limit, bytes).await.unwrap();
+    let page =
+        async |after, limit, bytes| feed.page(channel(1).id.0, after, PageSize { events: limit, bytes }).await.unwrap();
     let whole = page(0, 10, usize::MAX).await;
     assert_eq!(whole.position, FeedPosition { oldest: Some(1), newest: 4 });
     let expected: Vec<_> = messages.iter().map(|message| std::str::from_utf8(message.body()).unwrap()).collect();
@@ -221,7 +225,7 @@ async fn nothing_is_read_past_rows_that_were_deleted_in_the_middle() {
         (5, &[], Some(7)),
         (6, &[], None),
     ] {
-        let page = feed.page(channel(1).id.0, after, 9, usize::MAX).await.unwrap();
+        let page = feed.page(channel(1).id.0, after, NINE).await.unwrap();
         let found: Vec<_> = page.events.iter().map(|event| event.position).collect();
         assert_eq!((&*found, page.gone), (positions, gone), "{after}");
     }
@@ -232,7 +236,7 @@ async fn nothing_is_read_past_rows_that_were_deleted_in_the_middle() {
     feed.set_cursor("ledger", channel(1).id.0, 4).await.unwrap();
     assert_eq!(events(lease(&feed, 9, VALID).await).1, [5]);
     place.reader().execute_batch("delete from \"order\" where position = 1").unwrap();
-    let new = feed.lease("new", channel(1).id.0, 9, usize::MAX, VALID).await.unwrap();
+    let new = feed.lease("new", channel(1).id.0, NINE, VALID).await.unwrap();
     assert_eq!(events(new).1, [2], "a new consumer begins with the oldest row");
 }
 
@@ -250,7 +254,10 @@ async fn a_lease_excludes_others_until_it_is_committed_or_expires() {
     assert_eq!(lease(&feed, 2, VALID).await, Leased::Held);
     let state = feed.consumers().await.unwrap().remove(0);
     assert!(state.through == 0 && state.leased_until.unwrap() > Timestamp::now(), "{state:?}");
-    assert!(matches!(feed.lease("other", channel(1).id.0, 9, 0, VALID).await.unwrap(), Leased::Events { .. }));
+    assert!(matches!(
+        feed.lease("other", channel(1).id.0, PageSize { events: 9, bytes: 0 }, VALID).await.unwrap(),
+        Leased::Events { .. }
+    ));
     assert_eq!(commit(&first, 3).await, Committed::Beyond);
     assert_eq!(commit(&first, 0).await, Committed::Beyond);
     assert_eq!(commit("another", 2).await, Committed::NotHeld);
@@ -274,7 +281,7 @@ async fn a_lease_excludes_others_until_it_is_committed_or_expires() {
     let refused = feed.set_cursor("ledger", channel(1).id.0, 6).await;
     assert!(matches!(refused, Err(FeedError::TooHigh { newest: 5, .. })), "{refused:?}");
     // A new consumer begins with the oldest row.
-    let leased = feed.lease("new", channel(1).id.0, 9, usize::MAX, VALID).await.unwrap();
+    let leased = feed.lease("new", channel(1).id.0, NINE, VALID).await.unwrap();
     assert_eq!(events(leased).1, [4, 5]);
 }
 
@@ -343,7 +350,7 @@ async fn a_consumer_ahead_of_a_restored_table_receives_every_event_with_a_positi
     let cursors = place.numbers("select through from order_consumers order by consumer");
     assert_eq!(cursors, [1, 2]);
     assert_eq!(events(lease(&feed, 9, VALID).await).1, [2, 3, 4, 5, 6]);
-    let other = feed.lease("other", channel(1).id.0, 9, usize::MAX, VALID).await.unwrap();
+    let other = feed.lease("other", channel(1).id.0, NINE, VALID).await.unwrap();
     assert_eq!(events(other).1, [3, 4, 5, 6]);
 }
 
@@ -397,7 +404,10 @@ async fn a_feed_follows_a_replaced_file_and_leaves_no_log_behind() {
     assert_eq!(feed.newest(channel(1).id.0).await.unwrap().newest, 1);
     assert_eq!(offsets_of(&kept), [1, 2, 3]);
     drop(sink);
-    assert!(feed.lease("ledger", channel(1).id.0, 9, 9, VALID).await.is_err(), "the sink has ended");
+    assert!(
+        feed.lease("ledger", channel(1).id.0, PageSize { events: 9, bytes: 9 }, VALID).await.is_err(),
+        "the sink has ended"
+    );
     drop(feed);
     assert_eq!(std::fs::read_dir(place.directory.path()).unwrap().count(), 2, "only the two databases are left");
     place.assert_sound();
@@ -518,7 +528,7 @@ async fn a_channel_is_not_empty_while_its_database_cannot_be_read() {
     assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 3);
     let kept = place.directory.path().join("kept.db");
     std::fs::rename(&place.settings.path, &kept).unwrap();
-    let absent = reader.page(channel(1).id.0, 3, 9, usize::MAX).await;
+    let absent = reader.page(channel(1).id.0, 3, NINE).await;
     assert!(matches!(absent, Err(FeedError::Table(_))), "{absent:?}");
     std::fs::rename(&kept, &place.settings.path).unwrap();
     assert_eq!(reader.newest(channel(1).id.0).await.unwrap().newest, 3);

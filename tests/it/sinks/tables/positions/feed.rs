@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::StdRng;
-use sink::feed::{Committed, FeedPosition, FeedTable, Leased};
+use sink::feed::{Committed, FeedPosition, FeedTable, Leased, PageSize};
 use sink::{SqliteSettings, sqlite};
 use telemetry::metrics::UpkeepFailures;
 use tempfile::TempDir;
@@ -162,7 +162,7 @@ async fn positions_stay_dense(table: Table) {
                 let found = feed.newest(lane.channel.id.0).await.unwrap();
                 let oldest = expected.values().min().copied().unwrap_or(newest + 1);
                 assert_eq!(found, FeedPosition { oldest: Some(oldest), newest });
-                let page = feed.page(lane.channel.id.0, oldest - 1, usize::MAX, usize::MAX).await.unwrap();
+                let page = feed.page(lane.channel.id.0, oldest - 1, of_any_size(usize::MAX)).await.unwrap();
                 assert!(page.events.iter().map(|event| event.position).eq(oldest..=newest), "{page:?}");
             }
         }
@@ -269,8 +269,13 @@ async fn rows_that_an_older_version_adds_meanwhile_get_positions_before_the_next
     assert_eq!(positions(&database), numbers(1..=500));
 }
 
+/// At most this number of events, of any size.
+fn of_any_size(events: usize) -> PageSize {
+    PageSize { events, bytes: usize::MAX }
+}
+
 async fn lease(feed: &Arc<dyn FeedTable>, consumer: &str, valid: Duration) -> Leased {
-    feed.lease(consumer, lane().channel.id.0, 2, usize::MAX, valid).await.unwrap()
+    feed.lease(consumer, lane().channel.id.0, of_any_size(2), valid).await.unwrap()
 }
 
 /// The lease and the positions of its events.
@@ -344,7 +349,7 @@ async fn a_consumer_ahead_of_a_restored_table_receives_every_event_with_a_positi
     let feed = sink.feed().unwrap();
     let id = lane().channel.id.0;
     feed.set_cursor("ledger", id, 3).await.unwrap();
-    let held = feed.lease("ledger", id, 9, usize::MAX, VALID).await.unwrap();
+    let held = feed.lease("ledger", id, of_any_size(9), VALID).await.unwrap();
     let (held, positions) = leased(held);
     assert_eq!(positions, [4, 5, 6, 7]);
     feed.set_cursor("other", id, 7).await.unwrap();
@@ -525,7 +530,7 @@ async fn rows_that_are_not_on_the_servers_disk_yet_are_not_read() {
     assert_eq!(feed.newest(lane().channel.id.0).await.unwrap().newest, 399);
     // As if the server had not been asked yet.
     database.psql("update events_progress set position = 9");
-    assert_eq!(feed.page(lane().channel.id.0, 0, 900, usize::MAX).await.unwrap().events.len(), 9);
+    assert_eq!(feed.page(lane().channel.id.0, 0, of_any_size(900)).await.unwrap().events.len(), 9);
     database.psql("alter table events drop constraint mine");
     deliver(&sink, Some(399), &events(400..=500)).await.unwrap();
     assert_eq!(feed.newest(lane().channel.id.0).await.unwrap().newest, 500);
