@@ -210,16 +210,10 @@ impl Pattern {
     /// and the tokens after it are left out.
     fn wildcard(&self, channel: &str, id: &str) -> String {
         let subject = self.filled(channel, id, TYPE);
-        let mut tokens = Vec::new();
-        for token in subject.split('.') {
-            if token.contains(TYPE) {
-                tokens.push(">");
-                break;
-            }
-            // A wildcard must be a whole token.
-            tokens.push(if token.contains('*') { "*" } else { token });
-        }
-        tokens.join(".")
+        // A wildcard must be a whole token.
+        let whole = |token| if str::contains(token, '*') { "*" } else { token };
+        let before_type = subject.split('.').take_while(|token| !token.contains(TYPE)).map(whole);
+        before_type.chain(subject.contains(TYPE).then_some(">")).collect::<Vec<_>>().join(".")
     }
 
     /// The pattern with these values. The name of the channel is inserted last, so that text in the name is never replaced

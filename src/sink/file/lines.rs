@@ -43,9 +43,6 @@ impl EventLine {
     }
 }
 
-/// Lines without their line breaks.
-type FileLines<'a> = dyn Iterator<Item = io::Result<Vec<u8>>> + 'a;
-
 pub(super) fn events(reader: impl BufRead) -> impl Iterator<Item = io::Result<EventLine>> {
     events_in(lines(reader))
 }
@@ -57,6 +54,7 @@ pub(super) fn events_in(
     lines.filter_map(|line| line.map(|line| event_in(&line)).transpose())
 }
 
+/// The lines without their line breaks.
 fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     std::iter::from_fn(move || {
         let mut line = Vec::new();
@@ -79,7 +77,7 @@ fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> 
 pub(super) fn look_back(
     file: &File,
     length: u64,
-    mut look: impl FnMut(u64, &mut FileLines<'_>) -> io::Result<bool>,
+    mut look: impl FnMut(u64, &mut dyn Iterator<Item = io::Result<Vec<u8>>>) -> io::Result<bool>,
 ) -> io::Result<()> {
     let mut looked_at = FIRST_LOOK;
     loop {

@@ -7,6 +7,7 @@
 //! * **Refused or unknown.** A request that a server has answered with an error was not carried out. A request without an
 //!   answer may have been carried out, or may still be carried out later.
 
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -112,15 +113,13 @@ impl Server {
             // The library's default delay grows with every reconnection since the process started, and soon takes seconds.
             .reconnect_delay_callback(|attempt| if attempt <= 1 { Duration::ZERO } else { RECONNECT })
             .event_callback(move |event| {
-                let trouble = trouble.clone();
-                async move {
-                    match event {
-                        Event::Connected => *lock(&trouble) = None,
-                        Event::ServerError(error) => *lock(&trouble) = Some(error.to_string()),
-                        Event::ClientError(error) => *lock(&trouble) = Some(error.to_string()),
-                        _ => {}
-                    }
+                match event {
+                    Event::Connected => *lock(&trouble) = None,
+                    Event::ServerError(error) => *lock(&trouble) = Some(error.to_string()),
+                    Event::ClientError(error) => *lock(&trouble) = Some(error.to_string()),
+                    _ => {}
                 }
+                ready(())
             });
         let addresses: Result<Vec<ServerAddr>, _> =
             self.settings.servers.iter().map(|url| ServerAddr::from_url(url.clone())).collect();

@@ -6,7 +6,8 @@ use bytes::BytesMut;
 use jiff::Timestamp;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use crate::table::{COLUMNS, Cell, CellKind, Row, operations};
+use crate::table::operations::{self, OperationColumn};
+use crate::table::{COLUMNS, Cell, CellKind, Row};
 use record::Message;
 
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -61,13 +62,11 @@ pub(super) fn columns<'r>(rows: &[&'r Row]) -> Vec<(Vec<&'r Cell>, Type)> {
 
 /// The columns of the operations that these rows concern.
 pub(super) fn operation_columns(rows: &[Row]) -> Vec<(Vec<Cell>, Type)> {
-    let mut columns: Vec<_> = operations::COLUMNS.iter().map(|column| (Vec::new(), array_of(column.kind))).collect();
-    for operation in operations::merged(rows) {
-        for ((column, _), cell) in columns.iter_mut().zip(operation.cells()) {
-            column.push(cell);
-        }
-    }
-    columns
+    let operations = operations::merged(rows);
+    let column = |column: &OperationColumn| {
+        (operations.iter().map(|operation| (column.cell)(operation)).collect(), array_of(column.kind))
+    };
+    operations::COLUMNS.iter().map(column).collect()
 }
 
 fn array_of(kind: CellKind) -> Type {

@@ -179,11 +179,10 @@ fn committed(
         ConsumedChannel::Known(id) => Some(*id) == known,
         ConsumedChannel::Named(named) => named == name,
     };
-    let mut committed = None;
-    for FeedConsumer { consumer, .. } in settings.keep_for_consumers.iter().filter(may_read) {
-        let cursor = transaction.query_row(&statements.cursor, params![consumer, id], |row| row.get::<_, i64>(0));
-        let through = cursor.optional()?.unwrap_or(0);
-        committed = Some(committed.map_or(through, |lowest: i64| lowest.min(through)));
-    }
-    Ok(committed)
+    let through = |FeedConsumer { consumer, .. }: &FeedConsumer| {
+        let cursor = transaction.query_row(&statements.cursor, params![consumer, id], |row| row.get(0));
+        Ok(cursor.optional()?.unwrap_or(0))
+    };
+    let cursors = settings.keep_for_consumers.iter().filter(may_read).map(through);
+    Ok(cursors.collect::<rusqlite::Result<Vec<i64>>>()?.into_iter().min())
 }

@@ -199,7 +199,7 @@ pub(crate) struct OperationColumn {
     pub(crate) kind: CellKind,
     is_needed: bool,
     merge: Merge,
-    cell: fn(&Operation) -> Cell,
+    pub(crate) cell: fn(&Operation) -> Cell,
 }
 
 const fn needed(name: &'static str, kind: CellKind, merge: Merge, cell: fn(&Operation) -> Cell) -> OperationColumn {

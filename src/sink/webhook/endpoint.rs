@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use flate2::bufread::GzEncoder;
+use futures_util::future::OptionFuture;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
 use url::Url;
@@ -144,10 +145,7 @@ impl Webhook {
     }
 
     async fn token(&self) -> Result<Option<HeaderValue>, RequestRefusal> {
-        match &self.tokens {
-            Some(tokens) => tokens.authorization().await.map(Some),
-            None => Ok(None),
-        }
+        OptionFuture::from(self.tokens.as_ref().map(Tokens::authorization)).await.transpose()
     }
 
     /// Interprets a response, and adds a hint to the error.

@@ -157,11 +157,8 @@ pub(in crate::sqlite) fn number_existing(
             .optional()?;
         let Some(next) = next.flatten() else { return Ok((numbered, true)) };
         channel = next;
-        loop {
-            // Most openings find nothing to number, and then start no transaction that writes.
-            if !connection.prepare(&statements.unnumbered)?.exists(params![channel, 1])? {
-                break;
-            }
+        // Most openings find nothing to number, and then start no transaction that writes.
+        while connection.prepare(&statements.unnumbered)?.exists(params![channel, 1])? {
             if Instant::now() >= until {
                 return Ok((numbered, false));
             }
