@@ -94,9 +94,11 @@ pub(crate) async fn checked_cursor(table: &impl FeedTable, channel: Uuid, throug
     Ok(through.max(0))
 }
 
-/// Whether the record `next` belongs to a page of at most `max_bytes`, which already has `events`. Adds the size of the record to
-/// `bytes`. The first record always belongs to the page.
-pub(crate) fn is_within(events: &[FeedEvent], bytes: &mut usize, next: &str, max_bytes: usize) -> bool {
-    *bytes = bytes.saturating_add(next.len());
-    events.is_empty() || *bytes <= max_bytes
+/// Tells of each event in turn whether it belongs to a page of at most `max_bytes`. The first event always does.
+pub(crate) fn fitting(max_bytes: usize) -> impl FnMut(&FeedEvent) -> bool {
+    let (mut bytes, mut is_first) = (0_usize, true);
+    move |event: &FeedEvent| {
+        bytes = bytes.saturating_add(event.record.len());
+        std::mem::take(&mut is_first) || bytes <= max_bytes
+    }
 }

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::cells::{Parameter, parameters};
 use super::pool::Pool;
 use crate::SinkError;
-use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, checked_cursor, is_within, lease};
+use crate::feed::lease::{ConsumerRef, Cursor, LeaseStore, NewLease, checked_cursor, fitting, lease};
 use crate::feed::{
     ChannelPosition, Committed, ConsumerState, FeedError, FeedEvent, FeedPage, FeedPosition, FeedTable, Leased,
     PageSize,
@@ -126,15 +126,9 @@ impl FeedTable for PostgresFeed {
         let parameters = parameters![channel => UUID, after => INT8, limit => INT8, bytes => INT8];
         let rows = self.query(&self.tables.statements.page, &parameters).await?;
         let known = rows.first().map_or_else(FeedPosition::default, position);
-        let (mut events, mut bytes) = (Vec::new(), 0);
-        for row in &rows {
-            let Some(position) = row.get(2) else { break };
-            let record: &str = row.get(3);
-            if !is_within(&events, &mut bytes, record, most.bytes) {
-                break;
-            }
-            events.push(FeedEvent { position, record: record.into() });
-        }
+        // Without an event after the position, the only row has no event.
+        let event = |row: &Row| Some(FeedEvent { position: row.get::<_, Option<i64>>(2)?, record: row.get(3) });
+        let events = rows.iter().map_while(event).take_while(fitting(most.bytes)).collect();
         Ok(FeedPage::of(after, events, known))
     }
 

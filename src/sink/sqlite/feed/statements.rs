@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
 use super::super::SqliteSettings;
-use crate::feed::lease::is_within;
+use crate::feed::lease::fitting;
 use crate::feed::{ChannelPosition, ConsumerState, FeedEvent, FeedPage, FeedPosition, PageSize};
 use crate::table::{POSITION, consumers, progress, quoted};
 
@@ -94,16 +94,11 @@ impl FeedStatements {
         let position = self.position(connection, channel)?;
         let mut select = connection.prepare(&self.events)?;
         let limit = i64::try_from(most.events).unwrap_or(i64::MAX);
-        let mut rows = select.query(params![channel, after, position.newest, limit])?;
-        let (mut events, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = rows.next()? {
-            let record = row.get_ref(1)?.as_str()?;
-            if !is_within(&events, &mut bytes, record, most.bytes) {
-                break;
-            }
-            events.push(FeedEvent { position: row.get(0)?, record: record.into() });
-        }
-        Ok(FeedPage::of(after, events, position))
+        let event = |row: &Row<'_>| Ok(FeedEvent { position: row.get(0)?, record: row.get_ref(1)?.as_str()?.into() });
+        let events = select.query_map(params![channel, after, position.newest, limit], event)?;
+        let mut fits = fitting(most.bytes);
+        let events = events.take_while(|event| event.as_ref().ok().is_none_or(&mut fits));
+        Ok(FeedPage::of(after, events.collect::<rusqlite::Result<_>>()?, position))
     }
 }
 
