@@ -153,8 +153,7 @@ impl Sink for File {
     }
 
     async fn early_ack(&self) -> Option<String> {
-        let path = self.settings.path.clone();
-        blocking(move || early_ack(&path)).await
+        early_ack(self.settings.path.clone()).await
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {

@@ -125,10 +125,8 @@ impl Writing {
     /// otherwise SQLite would use the writer's log for the other file, and could truncate the log's index, which the writer has
     /// mapped.
     async fn close_changed(&self) -> Result<(), SinkError> {
-        match self.writer.get() {
-            Some(writer) => writer.use_database(Database::close_changed).await,
-            None => Ok(()),
-        }
+        let Some(writer) = self.writer.get() else { return Ok(()) };
+        writer.use_database(Database::close_changed).await
     }
 }
 
@@ -162,8 +160,7 @@ impl Sink for Sqlite {
     }
 
     async fn early_ack(&self) -> Option<String> {
-        let settings = self.writing.settings.clone();
-        blocking(move || early_ack(&settings.path)).await
+        early_ack(self.writing.settings.path.clone()).await
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {

@@ -258,10 +258,4 @@ impl Unrecorded {
         named.extend(found.iter().filter(|key| self.contains(key)));
         (position, named)
     }
-
-    /// The events in `there` that will be offered to the sink again. A pending event that is in the stream is not offered
-    /// again, unless an operator replays it.
-    pub(super) fn offered(&self, there: &BTreeSet<EventKey>) -> BTreeSet<EventKey> {
-        there.iter().filter(|key| !self.pending.contains(key)).copied().collect()
-    }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with, statfs};
 use rustix::io::Errno;
 
-use crate::SinkError;
+use crate::{SinkError, blocking};
 
 /// Adds the operation and the file to an error of the operating system.
 pub(super) trait IoContext<T> {
@@ -37,20 +37,16 @@ pub(super) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether a path, or the directory in which it would be created, is in a file system that keeps its files in memory. Such
-/// a file system acknowledges a sync, but loses its files when the machine loses power or restarts.
-pub(super) fn is_in_memory(path: &Path) -> bool {
+/// Why a sink that syncs its files at this path acknowledges events before they are on a disk: the path, or the
+/// directory in which it would be created, is in a file system that keeps its files in memory. Such a file system
+/// acknowledges a sync, but loses its files when the machine loses power or restarts. `None` for other file systems.
+pub(super) async fn early_ack(path: PathBuf) -> Option<String> {
     const TMPFS: i128 = 0x0102_1994;
-    let found = statfs(path).or_else(|_| statfs(directory_of(path)));
+    let shown = path.display().to_string();
+    let found = blocking(move || statfs(&path).or_else(|_| statfs(directory_of(&path)))).await.ok()?;
     // The type of this number differs between machines.
-    found.is_ok_and(|found| i128::from(found.f_type) == TMPFS)
-}
-
-/// Why a sink that syncs its files at this path acknowledges events before they are on a disk. `None` if it does not.
-pub(super) fn early_ack(path: &Path) -> Option<String> {
-    is_in_memory(path).then(|| {
-        format!("the file system of {} is in memory (tmpfs): a restart of the machine loses its events", path.display())
-    })
+    (i128::from(found.f_type) == TMPFS)
+        .then(|| format!("the file system of {shown} is in memory (tmpfs): a restart of the machine loses its events"))
 }
 
 /// The kind of a file. `None` for a regular file.

@@ -88,10 +88,6 @@ impl Displacements {
         self.reason = reason;
         self.count.send_modify(|count| *count += 1);
     }
-
-    fn count(&self) -> u64 {
-        *self.count.borrow()
-    }
 }
 
 /// A file that another program has changed or put at the path, and its length.
@@ -209,7 +205,7 @@ impl Journal {
         let Active { appender, files, length, .. } = self.active()?;
         let active = appender.disk.try_clone().doing("reading", &path)?;
         let (length, files) = (*length, ClosedFiles::clone(files));
-        Ok(Snapshot { active, length, files, displacements: self.displacements.count() })
+        Ok(Snapshot { active, length, files, displacements: *self.displacements.count.borrow() })
     }
 
     /// Records that a lane has compared its position with a snapshot that was taken after `compared_at` displacements. Each
@@ -231,7 +227,7 @@ impl Journal {
         let bytes = lines.iter().map(|piece| piece.len() as u64).sum();
         // The file is checked even if all events are skipped, because the file may have lost these events.
         self.close_if_due(bytes)?;
-        let compared_at = self.displacements.count();
+        let compared_at = *self.displacements.count.borrow();
         let lane = self.lanes.entry(channel).or_insert_with(|| JournalLane { held: BTreeSet::new(), compared_at });
         if lane.compared_at != compared_at {
             return Err(SinkError::Displaced(self.displacements.reason.clone()));

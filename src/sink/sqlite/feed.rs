@@ -152,12 +152,14 @@ impl SqliteFeed {
         Ok(blocking(read).await?.unwrap_or_default())
     }
 
+    /// Does work in one transaction, and waits until it is synced to disk.
     async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&FeedStatements, &Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, SinkError> {
         let statements = self.statements.clone();
-        self.reader.writing()?.writer()?.transact(move |connection| work(&statements, connection)).await
+        let work = move |connection: &Connection| work(&statements, connection);
+        self.reader.writing()?.writer()?.use_database(|database| database.transact(work)).await
     }
 }
 
@@ -257,9 +259,8 @@ async fn listen(reader: Arc<FeedReader>, changes: watch::Sender<u64>) {
         let reader = reader.clone();
         // SQLite changes this number when another connection has written.
         let version = |connection: &Connection| connection.pragma_query_value(None, "data_version", |row| row.get(0));
-        match blocking(move || reader.read(version)).await {
+        match blocking(move || reader.read::<i64>(version)).await {
             Ok(version) => {
-                let version: Option<i64> = version;
                 if std::mem::replace(&mut known, version) != version {
                     changes.send_modify(|changes| *changes += 1);
                 }

@@ -6,7 +6,6 @@
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 
-use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::database::Database;
@@ -42,14 +41,6 @@ impl Writer {
     pub(super) async fn carry_out(&self, work: Work) -> LaneResult {
         let answer = self.ask(|answer| Job::Write(work, answer)).await;
         answer.unwrap_or_else(|ended| Err(Undelivered::after(0, ended)))
-    }
-
-    /// Does the work of a feed in one transaction, and waits until it is synced to disk.
-    pub(super) async fn transact<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Result<T, SinkError> {
-        self.use_database(|database| database.transact(work)).await
     }
 
     /// Uses the database, unless nothing awaits the result any more when the thread begins: the client of an abandoned request would

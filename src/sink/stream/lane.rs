@@ -122,7 +122,9 @@ impl<L: Log> Lane<L> {
         } else if events > 0 {
             info!(%channel, %sink, events, "{}", L::HOLDS);
         }
-        (self.position, self.held, self.is_claimed) = (position, unrecorded.offered(&there), true);
+        // The events in `held` will be offered again. A pending event that is in the stream is not offered again,
+        // unless an operator replays it.
+        (self.position, self.held, self.is_claimed) = (position, &there - &unrecorded.pending, true);
         self.unanswered = None;
         Ok(Resumed { position: place, held: there.into_iter().collect(), lost })
     }

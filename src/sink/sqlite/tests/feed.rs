@@ -503,7 +503,7 @@ async fn a_lease_that_nothing_awaits_any_more_is_not_taken() {
     let of = ConsumerRef { consumer: "ledger", channel: channel(1).id.0 };
     let new = NewLease { after: 0, through: 2, lease: "abandoned".to_owned(), valid: VALID };
     let (release, released) = mpsc::channel();
-    let busy = sink.writing.writer().unwrap().transact(move |_| {
+    let busy = sink.writing.writer().unwrap().use_database(move |_| {
         released.recv().unwrap();
         Ok(())
     });
