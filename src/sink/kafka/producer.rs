@@ -187,10 +187,9 @@ impl Producer {
 
     /// Sends a record. If `partition` is `None`, the key selects the partition.
     fn send(&self, topic: &str, partition: Option<i32>, record: &Outgoing) -> Result<(), KafkaError> {
-        let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
-        for (key, value) in &record.headers {
-            headers = headers.insert(Header { key, value: Some(value) });
-        }
+        let none = OwnedHeaders::new_with_capacity(record.headers.len());
+        let pairs = record.headers.iter().map(|(key, value)| Header { key, value: Some(value) });
+        let headers = pairs.fold(none, OwnedHeaders::insert);
         let mut out = BaseRecord::to(topic).key(&record.key).payload(&record.body[..]).headers(headers);
         out.partition = partition;
         self.client.send(out).map_err(|(error, _)| error)

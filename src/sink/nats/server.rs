@@ -21,6 +21,7 @@ use rustls::ClientConfig;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -59,7 +60,7 @@ pub(super) struct Server {
     pub(super) instance: Uuid,
     /// The maximum number of events in one delivery. This number depends on the settings of the stream.
     pub(super) at_once: AtomicUsize,
-    client: tokio::sync::Mutex<Option<Client>>,
+    client: OnceCell<Client>,
     /// The last error that the client has reported since it was connected.
     pub(super) trouble: Arc<Mutex<Option<String>>>,
     /// Why the stream acknowledges messages before they are on a disk, according to its settings.
@@ -70,20 +71,16 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(settings: NatsSettings, at_once: usize) -> Self {
-        let (client, trouble) = (tokio::sync::Mutex::default(), Arc::default());
+        let (client, trouble) = (OnceCell::new(), Arc::default());
         let (early_ack, may_not_trace) = (Mutex::default(), AtomicBool::default());
         Self { settings, instance: Uuid::new_v4(), at_once: at_once.into(), client, trouble, early_ack, may_not_trace }
     }
 
     /// The connection. Fails if it is not connected at the moment.
     pub(super) async fn client(&self) -> Result<Client, SinkError> {
-        let mut client = self.client.lock().await;
-        let client = match &*client {
-            Some(client) => client.clone(),
-            None => client.insert(self.connect().await?).clone(),
-        };
+        let client = self.client.get_or_try_init(|| self.connect()).await?;
         if client.connection_state() == State::Connected {
-            return Ok(client);
+            return Ok(client.clone());
         }
         let trouble = lock(&self.trouble).clone().map(|trouble| format!(": {trouble}")).unwrap_or_default();
         Err(SinkError::away(format!("{} cannot be reached{trouble}", self.settings.shown_servers())))

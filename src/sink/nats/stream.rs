@@ -234,8 +234,7 @@ fn unfit_for_positions(config: &StreamConfig, settings: &NatsSettings) -> Option
     let written = [settings.subject.filter_of_all(), format!("{}.>", settings.positions)];
     if let Some(Transform { src, dest }) = &config.subject_transform {
         let src = if src.is_empty() { ">" } else { src };
-        let is_changed = (src, dest.as_str()) != (">", ">") && written.iter().any(|subject| meets(src, subject));
-        if is_changed {
+        if (src, dest.as_str()) != (">", ">") && written.iter().any(|subject| meets(src, subject)) {
             return Some(format!(
                 "has a subject_transform from {src} to {dest}, so that lanes would not find their events and positions again: \
                  remove it, or let a second stream transform the subjects and take its messages from this one as its source"
@@ -264,13 +263,10 @@ pub(super) fn summary(facts: &Facts, settings: &NatsSettings, version: &str) -> 
         "one message at a time, which is slow: NATS 2.12 has atomic batches"
     };
     let all = settings.subject.filter_of_all();
-    let rest = if facts.takes(&all) {
-        String::new()
-    } else {
-        format!(
-            "; the stream does not take every subject that matches {all}: an event with another subject would be refused"
-        )
-    };
+    let rest = format!(
+        "; the stream does not take every subject that matches {all}: an event with another subject would be refused"
+    );
+    let rest = if facts.takes(&all) { "" } else { &rest };
     let limits = if facts.drops { "; its limits delete the oldest events" } else { "" };
     format!("the stream {name} exists, on NATS {version}; exactly once, in {way}{rest}{limits}")
 }
