@@ -104,8 +104,7 @@ impl Sink for Postgres {
         }
         let late = recorded.late_in_doubt(&resumed.position);
         if !late.is_empty() {
-            let keys: Vec<_> = late.iter().copied().collect();
-            resumed.lost = &late - &held_of(&connection, recorded.lane.channel.id, &keys).await?;
+            resumed.lost = &late - &held_of(&connection, recorded.lane.channel.id, &late).await?;
         }
         Ok(resumed)
     }
@@ -203,7 +202,7 @@ async fn oldest(connection: &Borrowed<'_>, channel: ChannelId) -> Result<Oldest,
 async fn held_of(
     connection: &Borrowed<'_>,
     channel: ChannelId,
-    keys: &[EventKey],
+    keys: impl IntoIterator<Item = &EventKey>,
 ) -> Result<BTreeSet<EventKey>, StatementRefusal> {
     let (offsets, ids) = columns(keys);
     let parameters = parameters![channel.0 => UUID, offsets => INT8_ARRAY, ids => UUID_ARRAY];

@@ -52,10 +52,7 @@ impl Sink for Webhook {
     }
 
     fn linger(&self) -> Duration {
-        match self.settings.dispatch {
-            Dispatch::Single { .. } => Duration::ZERO,
-            Dispatch::Batches { wait, .. } => wait,
-        }
+        if let Dispatch::Batches { wait, .. } = self.settings.dispatch { wait } else { Duration::ZERO }
     }
 
     async fn pace(&self, lane: &LaneRef) {

@@ -72,10 +72,7 @@ fn open_lines(path: &Path) -> io::Result<File> {
 fn require_lines(file: &File) -> io::Result<()> {
     let mut first = [b'{'];
     file.read_at(&mut first, 0)?;
-    match first {
-        [b'{' | 0] => Ok(()),
-        _ => Err(invalid("its content is not lines of JSON".to_owned())),
-    }
+    if matches!(first, [b'{' | 0]) { Ok(()) } else { Err(invalid("its content is not lines of JSON".to_owned())) }
 }
 
 pub(super) fn require_regular(metadata: &Metadata) -> io::Result<()> {

@@ -109,19 +109,18 @@ pub(super) async fn number(connection: &Borrowed<'_>, channel: ChannelId) -> Res
         let (numbered, is_complete): (i64, bool) = (row.get(0), row.get(1));
         warn_of_cursors(row.get(2), &pool.settings.quoted(), channel);
         total += numbered;
-        if !is_complete {
-            attempts = if numbered > 0 { 0 } else { attempts + 1 };
-            if attempts > ATTEMPTS {
-                let what = "the positions of existing rows cannot be written: a trigger, a rule or a policy of the table prevents it";
-                return Err(SinkError::unusable(what.to_owned()));
+        if is_complete {
+            if total > 0 {
+                let table = pool.settings.quoted();
+                info!(table, %channel, rows = total, "rows of an older version got their positions");
             }
-            continue;
+            return Ok(());
         }
-        if total > 0 {
-            let table = pool.settings.quoted();
-            info!(table, %channel, rows = total, "rows of an older version got their positions");
+        attempts = if numbered > 0 { 0 } else { attempts + 1 };
+        if attempts > ATTEMPTS {
+            let what = "the positions of existing rows cannot be written: a trigger, a rule or a policy of the table prevents it";
+            return Err(SinkError::unusable(what.to_owned()));
         }
-        return Ok(());
     }
 }
 

@@ -202,10 +202,7 @@ impl Pool {
             return Err(SinkError::away(what.to_owned()));
         };
         let (made, open) = joined(done).await;
-        match made {
-            Ok(()) => Ok(open),
-            Err(error) => Err(self.unchanged(&DatabaseError::Server(error))),
-        }
+        made.map(|()| open).map_err(|error| self.unchanged(&DatabaseError::Server(error)))
     }
 
     /// Why the tables could not be changed.

@@ -102,8 +102,8 @@ impl DatabaseProperties {
                 advice_on_standby(at)
             ));
         }
+        let (role, schema) = (&self.role, &settings.schema);
         if !self.may_use {
-            let (role, schema) = (&self.role, &settings.schema);
             return Err(format!(
                 "role {role} may not use schema {schema}: as its owner run: grant usage on schema {} to {role};",
                 quoted(schema)
@@ -134,19 +134,17 @@ impl DatabaseProperties {
             || settings.operations && self.operation_columns.is_empty()
             || settings.feed && !self.has_consumers;
         if !sql.is_empty() && !self.may_create && is_created {
-            let (role, schema) = (&self.role, &settings.schema);
             return Err(format!(
                 "role {role} may not create tables in schema {schema}: as its owner run: {sql} {grants}"
             ));
         }
         if !self.may_alter && self.alters(settings) {
-            let role = &self.role;
             return Err(format!(
                 "role {role} may not change table {table}, which belongs to another role: as its owner run: {sql} {grants}"
             ));
         }
         if !self.may_write && !self.columns.is_empty() {
-            return Err(format!("role {} may not write to table {table}: as its owner run: {grants}", self.role));
+            return Err(format!("role {role} may not write to table {table}: as its owner run: {grants}"));
         }
         Ok(missing)
     }
@@ -322,13 +320,8 @@ impl DatabaseProperties {
 
     /// Why the server acknowledges events before they are on its disk, with the remedy for each reason.
     pub(super) fn early_acks(&self) -> Vec<String> {
-        let mut early_acks = self.early.reasons("this role");
-        early_acks.extend(
-            self.unlogged
-                .iter()
-                .map(|table| format!("table {table} is unlogged: run: alter table {table} set logged;")),
-        );
-        early_acks
+        let unlogged = |table| format!("table {table} is unlogged: run: alter table {table} set logged;");
+        self.early.reasons("this role").into_iter().chain(self.unlogged.iter().map(unlogged)).collect()
     }
 
     fn index(&self, settings: &PostgresSettings) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Checks a database for `check --connect`: executes the statements of the daemon in a transaction that is rolled back.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::lane::Work;
 use super::read::read;
 use super::schema::{self, Statements, columns, key, lacking};
 use super::{SqliteSettings, files};
-use crate::system::{directory_of, target_of};
+use crate::system::{directory_of, if_there, target_of};
 use crate::table::{Row, operations};
 use crate::{LaneRef, Recorded, SinkError};
 use record::{Message, Record, Shape};
@@ -31,16 +31,13 @@ pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
     let may = |path: &Path, right| access(path, right).map_err(|error| error::opening(&io::Error::from(error), path));
     let failed = |failure: SqliteError| failure.at(path);
     may(directory_of(path), Access::WRITE_OK | Access::EXEC_OK)?;
-    let metadata = match fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            may(directory_of(&target_of(path)), Access::WRITE_OK | Access::EXEC_OK)?;
-            files::check_log(path)?;
-            // A new database in memory accepts and refuses the same statements as a new file.
-            let new = Connection::open_in_memory().map_err(SqliteError::from);
-            new.and_then(|mut new| rehearse(&mut new, settings)).map_err(failed)?;
-            return Ok("it does not exist yet and will be created".to_owned());
-        }
-        found => found.map_err(|error| error::opening(&error, path))?,
+    let Some(metadata) = if_there(fs::metadata(path)).map_err(|error| error::opening(&error, path))? else {
+        may(directory_of(&target_of(path)), Access::WRITE_OK | Access::EXEC_OK)?;
+        files::check_log(path)?;
+        // A new database in memory accepts and refuses the same statements as a new file.
+        let new = Connection::open_in_memory().map_err(SqliteError::from);
+        new.and_then(|mut new| rehearse(&mut new, settings)).map_err(failed)?;
+        return Ok("it does not exist yet and will be created".to_owned());
     };
     files::require_regular(path, &metadata)?;
     may(path, Access::READ_OK | Access::WRITE_OK)?;

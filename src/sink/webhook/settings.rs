@@ -71,10 +71,7 @@ impl Default for Dispatch {
 
 impl Dispatch {
     pub(super) fn batch_bytes(&self) -> Option<usize> {
-        match self {
-            Self::Single { .. } => None,
-            Self::Batches { bytes, .. } => Some(*bytes),
-        }
+        if let Self::Batches { bytes, .. } = self { Some(*bytes) } else { None }
     }
 }
 
