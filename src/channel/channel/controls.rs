@@ -38,8 +38,6 @@ pub struct Handle {
     pub(crate) polls: Notify,
     /// The memory account for the channel's pages and its events in progress.
     pub(crate) memory: Arc<ChannelMemory>,
-    /// The turns of the channel's requests to the service.
-    turns: Mutex<Arc<Caller>>,
 }
 
 /// A channel together with its lease, which this process has. The channel's task and operators' commands share this object.
@@ -56,22 +54,20 @@ pub struct LeasedChannel {
 
 impl Handle {
     pub(crate) fn of(memory: Arc<ChannelMemory>, turns: Arc<Caller>) -> Self {
-        let board = Mutex::new(Board::of(memory.clone(), turns.clone()));
-        Self { board, memory, turns: Mutex::new(turns), ..Self::default() }
+        Self { board: Mutex::new(Board::of(memory.clone(), turns)), memory, ..Self::default() }
     }
 
     /// Returns the turns of the channel's requests to the service.
     pub(crate) fn turns(&self) -> Arc<Caller> {
-        lock(&self.turns).clone()
+        self.board().turns.clone()
     }
 
     /// Joins the turns of an account. If the channel belonged to another account, it leaves the turns of that account.
     /// Returns the turns of the channel.
     pub(crate) fn take_part_in(&self, of_account: &Arc<Turns>) -> Arc<Caller> {
-        let mut turns = lock(&self.turns);
+        let turns = &mut self.board().turns;
         if !turns.is_of(of_account) {
             *turns = Caller::of(of_account);
-            self.board().turns = turns.clone();
         }
         turns.clone()
     }
