@@ -458,9 +458,10 @@ impl Problem {
         Self { kind: kind.to_owned(), message, since: Timestamp::now(), times: 1, needs_attention }
     }
 
-    /// When the next occurrence of an error first happened, and how often. `earlier` is its last occurrence.
-    pub(crate) fn repeated(earlier: Option<&Self>) -> (Timestamp, u32) {
-        earlier.map_or_else(|| (Timestamp::now(), 1), |earlier| (earlier.since, earlier.times.saturating_add(1)))
+    /// Counts this problem as a repetition of the last problem, if both are of the same kind.
+    pub(crate) fn after(self, last: Option<&Self>) -> Self {
+        let Some(Self { since, times, .. }) = last.filter(|last| last.kind == self.kind) else { return self };
+        Self { since: *since, times: times.saturating_add(1), ..self }
     }
 }
 

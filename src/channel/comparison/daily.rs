@@ -75,10 +75,7 @@ pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infa
         comparisons.last = if is_complete { Some(began) } else { comparisons.last };
         comparisons.due = Some(began + if is_complete { every } else { RETRY.min(every) });
         let earlier = comparisons.error.take();
-        comparisons.error = failure.map(|problem| {
-            let (since, times) = Problem::repeated(earlier.as_ref().filter(|earlier| earlier.kind == problem.kind));
-            Problem { since, times, ..problem }
-        });
+        comparisons.error = failure.map(|problem| problem.after(earlier.as_ref()));
     }
 }
 

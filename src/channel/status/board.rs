@@ -16,7 +16,7 @@ use crate::status::deliveries::LateDeliveries;
 use crate::status::hour::Hour;
 use crate::status::newest::Newest;
 use crate::status::pace::{Pace, Progress, seconds_left};
-use crate::status::replays::{ReplayBoard, ReplayStatus};
+use crate::status::replays::ReplayBoard;
 use crate::status::watchers::Watchers;
 use crate::status::{
     Activity, ChannelStatus, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, Problem, SignerStatus,
@@ -54,7 +54,8 @@ pub struct Board {
     pub late: LateDeliveries,
     /// The watchers whose events were delivered.
     pub watchers: Watchers,
-    pub(crate) replays: ReplayBoard,
+    /// The channel's replays.
+    pub replays: ReplayBoard,
     /// The status without the fields that [`Board::status`] fills in when it is called.
     pub(crate) status: ChannelStatus,
     pub(crate) newest: Newest,
@@ -79,6 +80,7 @@ pub struct Board {
     /// When each poll in progress was sent. The polls own these times.
     asked: Vec<Weak<Instant>>,
     memory: Arc<ChannelMemory>,
+    /// The turns of the channel's requests to the service.
     pub(crate) turns: Arc<Caller>,
     /// Boxed, because a node of the map has room for eleven values, and most channels have one lane.
     pub(crate) lanes: BTreeMap<Arc<str>, Box<LaneBoard>>,
@@ -116,7 +118,7 @@ impl Board {
         let cursor = lanes.iter().map(|lane| lane.cursor).min().flatten();
         let (pending, pending_full) = (ledger.late().len(), ledger.late_room().is_full(LATE));
         let late_error = status.pending_error.clone();
-        let mut replays = self.replays(ledger);
+        let mut replays = self.replays.statuses(ledger);
         replays.retain(|replay| !replay.state.has_ended());
         ChannelStatus {
             channel: channel.name.clone(),
@@ -129,6 +131,7 @@ impl Board {
             events_per_second: slowest.and_then(|lane| lane.events_per_second),
             seconds_left: slowest.and_then(|lane| lane.seconds_left),
             contradiction: ledger.contradiction(),
+            rejected_in_a_row: u32::try_from(self.rejected.len()).unwrap_or(u32::MAX),
             pending,
             quarantined: ledger.quarantined().len(),
             quarantine: StoredEvents::of(ledger.quarantine_room(), QUARANTINE),
@@ -143,11 +146,6 @@ impl Board {
             former: FormerNames { processed: cursor, late: pending, late_error, late_full: pending_full },
             ..status
         }
-    }
-
-    /// Returns the status of every recorded replay, including replays that have ended.
-    pub fn replays(&self, ledger: &Ledger) -> Vec<ReplayStatus> {
-        self.replays.statuses(ledger)
     }
 
     /// Returns the lag of the slowest of these sinks, in offsets. Returns `None` if the newest offset is unknown.
@@ -192,7 +190,7 @@ impl Board {
     /// Adopts the signers and the `expect` lists of these settings. A signer that was known before keeps the time of its last
     /// signature.
     pub(crate) fn begin_plan(&mut self, settings: &Settings) {
-        self.forget_rejected();
+        self.rejected.clear();
         self.expect = settings.verification.expect.clone();
         self.may_be_silent = 3 * settings.idle_wait + settings.retry.wait;
         let signers = &settings.verification.verifier.signers;
@@ -213,17 +211,11 @@ impl Board {
         if self.rejected.len() < MAX_REJECTED {
             self.rejected.insert(event);
         }
-        self.status.rejected_in_a_row = u32::try_from(self.rejected.len()).unwrap_or(u32::MAX);
         self.status.last_rejection = Some(reason);
     }
 
-    fn forget_rejected(&mut self) {
-        self.rejected.clear();
-        self.status.rejected_in_a_row = 0;
-    }
-
     pub(crate) fn verified(&mut self, signers: &[Address], now: i64) {
-        self.forget_rejected();
+        self.rejected.clear();
         let last_seen = Timestamp::from_second(now).ok();
         let seen = self.status.signers.iter_mut().filter(|known| signers.contains(&known.signer));
         seen.for_each(|known| known.last_seen = last_seen);
@@ -386,8 +378,7 @@ impl Board {
         };
         let message = Chain(error).to_string();
         let before = self.status.activity.problem().filter(|problem| problem.message == message);
-        let (since, times) = Problem::repeated(before);
-        let error = Problem { kind: "state".to_owned(), message, since, times, needs_attention: true };
+        let error = Problem::new("state", message.clone(), true).after(before);
         self.report(Activity::Waiting { error });
     }
 
@@ -460,12 +451,12 @@ mod tests {
         for _ in 0..15 {
             board.rejected(event(1), RejectionReason::OtherChannel);
         }
-        assert_eq!(board.status.rejected_in_a_row, 1);
+        assert_eq!(board.rejected.len(), 1);
         board.rejected(event(2), RejectionReason::OtherChannel);
-        assert_eq!(board.status.rejected_in_a_row, 2);
+        assert_eq!(board.rejected.len(), 2);
         board.verified(&[], 0);
         board.rejected(event(1), RejectionReason::OtherChannel);
-        assert_eq!(board.status.rejected_in_a_row, 1);
+        assert_eq!(board.rejected.len(), 1);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub struct ReplayStatus {
 
 /// The facts about the replays of a channel that are not durable.
 #[derive(Debug, Default)]
-pub(crate) struct ReplayBoard {
+pub struct ReplayBoard {
     /// The error that prevents the reading of past events.
     pub(crate) error: Option<Problem>,
     /// The sinks of the current plan, and when they last changed. `None` if the channel does not run here.
@@ -84,8 +84,8 @@ impl ReplayBoard {
         Some(Problem { since: *since, ..Problem::new(Problem::SINK_NOT_CONFIGURED, message, true) })
     }
 
-    /// Returns the status of every recorded replay, in the order of their numbers.
-    pub(crate) fn statuses(&self, ledger: &Ledger) -> Vec<ReplayStatus> {
+    /// Returns the status of every recorded replay, in the order of their numbers. Replays that have ended are included.
+    pub fn statuses(&self, ledger: &Ledger) -> Vec<ReplayStatus> {
         ledger.replays().iter().map(|(id, replay)| self.status(*id, replay, ledger)).collect()
     }
 

@@ -58,11 +58,10 @@ impl StatusReporter {
     /// Reports that the proofs of the events that were read cannot be recorded yet. The first of `times` attempts began
     /// `lasts` ago. The store logs this wait once for all channels.
     pub(crate) fn report_unrecorded_proofs(&self, lasts: Duration, times: u32, error: &StateError) {
-        let since = Timestamp::now() - SignedDuration::try_from(lasts).unwrap_or_default();
         let message = format!("recording the proofs of new events: {}", Chain(error));
-        let needs_attention = lasts >= LONG_WAIT;
-        let error = Problem { kind: "state".to_owned(), message, since, times, needs_attention };
-        self.report(Activity::Waiting { error });
+        let problem = Problem::new("state", message, lasts >= LONG_WAIT);
+        let since = problem.since - SignedDuration::try_from(lasts).unwrap_or_default();
+        self.report(Activity::Waiting { error: Problem { since, times, ..problem } });
     }
 
     /// Returns whether the part reads events for the first time. A lane that is behind reads events again.
@@ -102,15 +101,9 @@ impl ErrorReporter {
     pub(crate) fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
         let (channel, kind, wait_ms) = (&self.channel, error.name(), wait.as_millis());
         let (chain, trace_id) = (Chain(error), self.trace.map(display));
-        let earlier = self.last.take().filter(|last| last.kind == kind);
-        let (since, times) = Problem::repeated(earlier.as_ref());
-        let problem = Problem {
-            kind: kind.to_owned(),
-            message: format!("{doing}: {chain}"),
-            since,
-            times,
-            needs_attention: times >= MANY_TIMES || !error.heals(),
-        };
+        let mut problem = Problem::new(kind, format!("{doing}: {chain}"), !error.heals()).after(self.last.as_ref());
+        let times = problem.times;
+        problem.needs_attention |= times >= MANY_TIMES;
         self.last = Some(problem.clone());
         let activity = match error {
             ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error: problem },

@@ -50,7 +50,8 @@ impl Operations {
 
     /// Returns the recorded replays, including replays that have ended.
     pub(crate) async fn list_replays(&self, request: &ListReplays) -> Result<Vec<ChannelEntry<ReplayStatus>>, Refusal> {
-        let replays = |channel: &ChannelRef, ledger: &Ledger| self.handles.of(channel.id).board().replays(ledger);
+        let replays =
+            |channel: &ChannelRef, ledger: &Ledger| self.handles.of(channel.id).board().replays.statuses(ledger);
         self.list(request.channel.as_deref(), replays).await
     }
 
@@ -82,7 +83,7 @@ impl Operations {
         id: ReplayId,
     ) -> Result<ChannelEntry<ReplayStatus>, Refusal> {
         let ledger = owned.leased.ledger();
-        let replays = self.handles.of(channel.id).board().replays(&ledger);
+        let replays = self.handles.of(channel.id).board().replays.statuses(&ledger);
         let found = replays.into_iter().find(|replay| replay.id == id);
         let missing = || {
             let name = &channel.name;
