@@ -186,10 +186,6 @@ impl Accounts {
         }
     }
 
-    fn cursor(&self, sink: &str) -> Cursor {
-        self.sinks.get(sink).map(|sink| sink.cursor).unwrap_or_default()
-    }
-
     /// Counts an event if the ledger explains why the sink does not have it. Returns `false` if the ledger does not.
     fn count(&self, sink: &str, key: &EventKey, tally: &mut Tally) -> bool {
         let of_sink = self.sinks.get(sink);
@@ -225,16 +221,8 @@ impl SinkComparison {
 
     /// Returns the ranges of offsets that contain only missing events.
     pub fn ranges(&self) -> Vec<(Offset, Offset)> {
-        let mut ranges: Vec<(Offset, Offset)> = Vec::new();
-        let mut previous = None;
-        for ExpectedEvent { key, index, .. } in &self.missing {
-            match ranges.last_mut() {
-                Some((_, to)) if previous == index.checked_sub(1) => *to = key.offset,
-                _ => ranges.push((key.offset, key.offset)),
-            }
-            previous = Some(*index);
-        }
-        ranges
+        let consecutive = self.missing.chunk_by(|event, next| event.index + 1 == next.index);
+        consecutive.map(|events| (events[0].key.offset, events[events.len() - 1].key.offset)).collect()
     }
 
     /// Stores the next event for the lookup if it should be in the sink. Otherwise only counts the event.
@@ -301,7 +289,7 @@ impl Comparison {
         piece_limit: usize,
     ) -> Self {
         for sink in &mut sinks {
-            sink.cursor = accounts.cursor(sink.name());
+            sink.cursor = accounts.sinks.get(&**sink.name()).map(|known| known.cursor).unwrap_or_default();
         }
         Self { settings, sinks, piece_limit, accounts, events: 0 }
     }

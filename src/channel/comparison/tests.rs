@@ -267,7 +267,7 @@ fn pending_quarantined_and_dead_letter_events_are_not_missing() {
     let accounts = Accounts::of(&ledger, Vec::new());
     let mut tally = Tally::default();
     assert!(accounts.count("sink", &owed, &mut tally) && !accounts.count("other", &owed, &mut tally));
-    assert_eq!((tally.pending, accounts.cursor("sink").through), (1, Some(offset(5))));
+    assert_eq!((tally.pending, accounts.sinks["sink"].cursor.through), (1, Some(offset(5))));
     let json = serde_json::to_string(&accounts).unwrap();
     assert_eq!(serde_json::from_str::<Accounts>(&json).unwrap().sinks["sink"].pending, keys([3]));
 }
