@@ -29,7 +29,7 @@ use proof::event::{EventKey, RawEvent};
 pub(super) mod queue;
 pub(super) mod replay;
 
-use queue::PROOF_RETRY;
+use queue::{IsStored, PROOF_RETRY};
 
 /// The interval at which the running time of the channel is recorded. How long an event has waited for its proof is measured in running time.
 /// A crash loses at most this much of each wait.
@@ -61,7 +61,7 @@ pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
 /// Requests the proofs of a channel's late events, beginning with the events of an earlier run.
 pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
     let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: LoopPart::Late };
-    shared.late.insert(all(shared));
+    shared.late.add(all(shared, false));
     let mut record_at = Instant::now() + RECORD_ASKED;
     loop {
         let key = tokio::select! {
@@ -104,14 +104,14 @@ async fn next_due(shared: &RunContext) -> EventKey {
             biased;
             key = due => return key,
             () = added => {}
-            () = owned.released.notified() => late.add(all(shared).into_iter().map(|key| (key, true))),
+            () = owned.released.notified() => late.add(all(shared, true)),
             key = room => return key,
         }
     }
 }
 
-fn all(shared: &RunContext) -> Vec<EventKey> {
-    shared.look(|ledger| ledger.late().keys().copied().collect())
+fn all(shared: &RunContext, is_stored: IsStored) -> Vec<(EventKey, IsStored)> {
+    shared.look(|ledger| ledger.late().keys().map(|key| (*key, is_stored)).collect())
 }
 
 /// The result of a request for a proof.

@@ -248,7 +248,7 @@ impl Lane {
             // First case: an operator moved the cursor back. The event is then delivered with its batch. If the service no
             // longer has the event, it is delivered late, after the cursor has passed it again. Second case: the sink has
             // events that are not recorded. Until they are recorded, no other event may be delivered.
-            self.shared.late.insert([key]);
+            self.shared.late.add([(key, false)]);
             return Ok(());
         }
         let proved = self.proof_of_late(record);

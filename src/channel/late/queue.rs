@@ -63,12 +63,6 @@ impl LateQueue {
         Self { machine, waiting: Mutex::default(), added: Notify::new(), removed: Notify::new() }
     }
 
-    /// Adds late events. An event can already be in the queue, because another lane reads it again. Such an event keeps its
-    /// times.
-    pub(crate) fn insert(&self, events: impl IntoIterator<Item = EventKey>) {
-        self.add(events.into_iter().map(|key| (key, false)));
-    }
-
     /// Returns a guard. When the guard is dropped, the events that `changes` make late are added. If the changes were not
     /// made, some of these events are not late. Such an event is removed when it is due.
     pub(crate) fn add_after(&self, changes: &[Change]) -> AddAfter<'_> {
@@ -82,7 +76,9 @@ impl LateQueue {
         AddAfter { queue: self, events: changes.iter().flat_map(made_late).collect() }
     }
 
-    pub(crate) fn add(&self, events: impl Iterator<Item = (EventKey, IsStored)>) {
+    /// Adds late events. An event can already be in the queue, because another lane reads it again. Such an event keeps its
+    /// times.
+    pub(crate) fn add(&self, events: impl IntoIterator<Item = (EventKey, IsStored)>) {
         let mut waiting = lock(&self.waiting);
         for (key, is_stored) in events {
             if let Entry::Vacant(entry) = waiting.entry(key) {

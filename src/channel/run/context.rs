@@ -141,7 +141,7 @@ impl RunContext {
     pub(crate) fn ask_for_owed(&self, sink: &str) {
         let owed: Vec<_> =
             self.look(|ledger| ledger.owed(sink).map(|(key, late)| (*key, late.appeared || late.replayed)).collect());
-        self.late.add(owed.into_iter());
+        self.late.add(owed);
     }
 }
 
