@@ -19,25 +19,21 @@ use sink::Sink;
 #[derive(Debug, Default)]
 pub(crate) struct AcceptedBeyond(Mutex<BTreeMap<Arc<str>, AcceptedEvents>>);
 
-#[derive(Debug)]
-struct AcceptedEvents {
-    sink: Arc<dyn Sink>,
-    events: BTreeSet<EventKey>,
-}
+/// Events, and the sink that has accepted them.
+type AcceptedEvents = (Arc<dyn Sink>, BTreeSet<EventKey>);
 
 impl AcceptedBeyond {
     /// Keeps the accepted events of a lane that ends.
     pub(super) fn keep(&self, lane: &LaneSettings, events: BTreeSet<EventKey>) {
         if !events.is_empty() {
-            let accepted = AcceptedEvents { sink: lane.sink.clone(), events };
-            lock(&self.0).insert(lane.name.clone(), accepted);
+            lock(&self.0).insert(lane.name.clone(), (lane.sink.clone(), events));
         }
     }
 
     /// Returns the accepted events for a lane that begins.
     pub(super) fn take(&self, lane: &LaneSettings) -> BTreeSet<EventKey> {
-        let accepted = lock(&self.0).remove(&lane.name).filter(|kept| Arc::ptr_eq(&kept.sink, &lane.sink));
-        accepted.map(|kept| kept.events).unwrap_or_default()
+        let kept = lock(&self.0).remove(&lane.name).filter(|(sink, _)| Arc::ptr_eq(sink, &lane.sink));
+        kept.map(|(_, events)| events).unwrap_or_default()
     }
 
     pub(crate) fn forget(&self, sink: &str) {

@@ -100,18 +100,14 @@ impl FirstEvent {
     /// Returns the offset at which the events since the time begin, or `None` if no such event exists yet.
     pub fn offset(&self) -> Option<Offset> {
         match self {
-            Self::Found { key, .. } => Some(key.offset),
-            Self::AtLeast(offset) => Some(*offset),
+            Self::Found { key: EventKey { offset, .. }, .. } | Self::AtLeast(offset) => Some(*offset),
             Self::NotYet { .. } => None,
         }
     }
 
     /// Returns the last offset before the first event. If no such event exists yet, this is the newest offset.
     pub fn before(&self) -> Option<Offset> {
-        match self {
-            Self::Found { key: EventKey { offset, .. }, .. } | Self::AtLeast(offset) => offset.before(),
-            Self::NotYet { newest } => *newest,
-        }
+        if let Self::NotYet { newest } = self { *newest } else { self.offset()?.before() }
     }
 }
 

@@ -144,11 +144,10 @@ impl Reader {
         {
             return Ok((all, true));
         }
-        let (Page { mut events, has_more }, limit) = self.poll(Some(from)).await?;
-        let shown = events.len();
-        events.reverse();
-        let new = events.split_off(events.partition_point(|event| Some(event.offset) <= last));
-        let (overlap, events) = (events, new);
+        let (Page { events: mut overlap, has_more }, limit) = self.poll(Some(from)).await?;
+        let shown = overlap.len();
+        overlap.reverse();
+        let events = overlap.split_off(overlap.partition_point(|event| Some(event.offset) <= last));
         self.skips_overlap = events.is_empty() && !overlap.is_empty() && has_more;
         let more = !events.is_empty() && (shown >= usize::from(limit) || has_more);
         may_hide_first &= events.first().is_some_and(|first| first.offset > Offset::ZERO);

@@ -52,15 +52,11 @@ use RejectionSeverity::{Misplaced, Suspect, Unproved};
 impl RejectionReason {
     /// Returns every reason, in no particular order.
     pub fn all() -> impl Iterator<Item = Self> {
-        Self::current().chain([Self::Replayed])
-    }
-
-    /// Returns the reasons for which this version rejects events.
-    pub(crate) fn current() -> impl Iterator<Item = Self> {
         let of_channel = [
             Self::ProofTimeout,
             Self::PendingWithoutId,
             Self::DuplicateProof,
+            Self::Replayed,
             Self::ProofOfChannel,
             Self::Contradiction,
             Self::OtherChannel,
