@@ -161,10 +161,8 @@ async fn release(
 ) -> Result<(), ChannelError> {
     let channel = &shared.channel;
     let is_quarantined = |event: &RawEvent| shared.look(|ledger| ledger.quarantined().contains_key(&event.event_key()));
-    let pending = |event: &RawEvent| {
-        let pending = channel.pending(event, channel.parts.machine.time(), false);
-        Pending { received: None, ..pending }
-    };
+    let time = channel.parts.machine.time();
+    let pending = |event: &RawEvent| Pending { received: None, ..channel.pending(event, time, false) };
     let released: Vec<_> = page.iter().filter(|event| !is_quarantined(event)).collect();
     let events: Vec<_> = released.iter().map(|event| pending(event)).collect();
     let keys: Vec<_> = events.iter().map(Pending::event_key).collect();

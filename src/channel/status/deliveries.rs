@@ -101,10 +101,8 @@ impl DeliveryTail {
         };
         let at = kept.deliveries.partition_point(|delivered| delivered.number < from);
         let deliveries: Vec<_> = kept.deliveries.range(at..).take(limit).cloned().collect();
-        let next = match deliveries.last() {
-            Some(last) if deliveries.len() == limit => last.number + 1,
-            _ => kept.next,
-        };
+        let last = deliveries.last().filter(|_| deliveries.len() == limit);
+        let next = last.map_or(kept.next, |last| last.number + 1);
         let shown = u64::try_from(deliveries.len()).unwrap_or(u64::MAX);
         DeliveryPage { deliveries, missed: (next - from).saturating_sub(shown), next }
     }
