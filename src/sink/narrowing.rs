@@ -38,8 +38,8 @@ impl OtherContent {
         if is_accepted { Self::Accepted } else { Self::Refused }
     }
 
-    /// The result of work that offers other content, and returns whether it had any. `is_refusal` distinguishes a
-    /// refusal of the content from other failures.
+    /// The result of an offer of other content. `offered` is whether other content existed, or the error. `is_refusal` decides whether an error is a
+    /// refusal of the content. Any other error is returned.
     pub(crate) fn of<E>(offered: Result<bool, E>, is_refusal: fn(&E) -> bool) -> Result<Self, E> {
         match offered {
             Ok(has_content) => Ok(if has_content { Self::Accepted } else { Self::Untried }),
