@@ -93,10 +93,10 @@ impl Batch {
         self.through = next.through;
     }
 
-    /// Cuts the batch at `end`, by removing the events above it. Returns whether the batch extended above `end`.
-    pub(crate) fn end_at(&mut self, end: Offset) -> bool {
+    /// Cuts the batch at `end`, by removing the events above it.
+    pub(crate) fn end_at(&mut self, end: Offset) {
         if self.through <= end {
-            return false;
+            return;
         }
         self.records.retain(|record| record.offset <= end);
         self.pending.retain(|pending| pending.offset <= end);
@@ -106,7 +106,6 @@ impl Batch {
         self.parts.truncate(last + 1);
         self.parts[last].0 = end;
         self.through = end;
-        true
     }
 
     /// Returns the newest events at or below `through`, at most [`HISTORY`].

@@ -7,9 +7,9 @@
 //!   rejoins when it has caught up.
 //! * **One lane stays attached.** The last attached lane is never detached. If all lanes are slow, reading waits for them. If
 //!   the last attached lane ends, reading waits until another lane is attached.
-//! * **No gap after a rejoin.** A lane is never attached while a batch is being passed on, and no lane reads beyond the last
-//!   batch that was passed on. A lane rejoins when its cursor is at the end of that batch, and then receives every later
-//!   batch.
+//! * **No gap after a rejoin.** A lane is never attached while a batch is being passed on. A detached lane delivers nothing beyond the
+//!   last batch that was passed on before it sent its first request. It rejoins when its cursor is at the end of the last batch
+//!   that was passed on, and then receives every later batch.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

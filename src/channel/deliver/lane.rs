@@ -301,11 +301,14 @@ impl Lane {
     async fn catch_up(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let sink = self.settings.name.clone();
         self.reads = true;
-        'plan: loop {
+        'position: while !self.shared.hub.rejoin(&sink, self.through) {
+            // Never deliver beyond the position that the hub had before the first request. Only the intake that feeds the hub records the
+            // gaps in which events may still appear, and a page that is older than the hub's may lack events that the hub has read.
+            let position = self.shared.hub.position();
             let read_plan = self.shared.read_plan();
             let part = reporter::LoopPart::Lane(sink.clone());
             let mut intake = Intake::new(self.shared.clone(), read_plan.clone(), self.through, part);
-            while !self.shared.hub.rejoin(&sink, self.through) {
+            while self.through < position {
                 let reading = async {
                     late::room(&self.shared, &intake.reporter).await;
                     intake.next().await
@@ -314,27 +317,23 @@ impl Lane {
                     biased;
                     () = stop.cancelled() => return Err(Halt::Stopped),
                     batch = reading => batch?,
-                    () = read_plan.over.cancelled() => continue 'plan,
+                    () = read_plan.over.cancelled() => continue 'position,
                 };
                 match batch {
                     Some(mut batch) => {
-                        // Never deliver beyond the hub's position: only the intake that feeds the hub records the gaps in
-                        // which events may still appear.
-                        let is_cut = self.shared.hub.position().is_some_and(|position| batch.end_at(position));
+                        if let Some(position) = position {
+                            batch.end_at(position);
+                        }
                         let mut prepared = PreparedBatch::of(Arc::new(batch));
                         prepared.shape(&self.settings, self.through).await;
                         match intake.during(self.batch(prepared, stop)).await {
-                            Err(Halt::MovedBack) => continue 'plan,
+                            Err(Halt::MovedBack) => continue 'position,
                             done => done?,
-                        }
-                        if is_cut {
-                            continue 'plan;
                         }
                     }
                     None => drop(stop.run_until_cancelled(sleep(read_plan.settings.idle_wait)).await),
                 }
             }
-            break;
         }
         self.reads = false;
         self.shared.channel.handle.board().lane(&sink).status.reading = None;

@@ -274,6 +274,28 @@ fn a_restored_service_is_noticed_even_after_more_than_a_page_of_new_events() {
     });
 }
 
+/// The defect: a lane that was behind had read a page before the event became visible. The other lanes received the event from a later
+/// page. The lane then delivered the rest of its old page, because that rest was no longer above the position of the other lanes.
+#[test]
+fn a_lane_that_is_behind_uses_no_page_that_is_older_than_the_page_of_the_other_lanes() {
+    for seconds in 1..6 {
+        let slow = SinkPlan { delays: vec![1_002], ..SinkPlan::plain() };
+        passes(History {
+            events: events(6),
+            page: 3,
+            backlog: 1,
+            arrivals: vec![(7, 3)],
+            delays: vec![1],
+            faults: [0, 4, 8, 13].map(|request| (request, PlannedFault::Timeout)).to_vec(),
+            proof_timeout: 30,
+            sinks: vec![slow, SinkPlan { unusable: 1, ..SinkPlan::plain() }, SinkPlan::plain()],
+            hidden: vec![(3, seconds)],
+            runs: vec![Run { step: 8, ends: End::Stop }, Run { step: 31, ends: End::Crash }],
+            ..History::plain()
+        });
+    }
+}
+
 /// The defect: no page overlapped the only event, because `offset` excludes the event at this offset, and the newest event was not
 /// compared.
 #[test]
