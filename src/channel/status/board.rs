@@ -378,7 +378,7 @@ impl Board {
         };
         let message = Chain(error).to_string();
         let before = self.status.activity.problem().filter(|problem| problem.message == message);
-        let error = Problem::new("state", message.clone(), true).after(before);
+        let error = Problem::new("state", message, true).after(before);
         self.report(Activity::Waiting { error });
     }
 
