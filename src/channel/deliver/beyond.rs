@@ -19,21 +19,25 @@ use sink::Sink;
 #[derive(Debug, Default)]
 pub(crate) struct AcceptedBeyond(Mutex<BTreeMap<Arc<str>, AcceptedEvents>>);
 
-/// Events, and the sink that has accepted them.
-type AcceptedEvents = (Arc<dyn Sink>, BTreeSet<EventKey>);
+#[derive(Debug)]
+struct AcceptedEvents {
+    sink: Arc<dyn Sink>,
+    events: BTreeSet<EventKey>,
+}
 
 impl AcceptedBeyond {
     /// Keeps the accepted events of a lane that ends.
     pub(super) fn keep(&self, lane: &LaneSettings, events: BTreeSet<EventKey>) {
         if !events.is_empty() {
-            lock(&self.0).insert(lane.name.clone(), (lane.sink.clone(), events));
+            let accepted = AcceptedEvents { sink: lane.sink.clone(), events };
+            lock(&self.0).insert(lane.name.clone(), accepted);
         }
     }
 
     /// Returns the accepted events for a lane that begins.
     pub(super) fn take(&self, lane: &LaneSettings) -> BTreeSet<EventKey> {
-        let kept = lock(&self.0).remove(&lane.name).filter(|(sink, _)| Arc::ptr_eq(sink, &lane.sink));
-        kept.map(|(_, events)| events).unwrap_or_default()
+        let accepted = lock(&self.0).remove(&lane.name).filter(|kept| Arc::ptr_eq(&kept.sink, &lane.sink));
+        accepted.map(|kept| kept.events).unwrap_or_default()
     }
 
     pub(crate) fn forget(&self, sink: &str) {

@@ -128,6 +128,12 @@ struct ShownProof {
     replayed: bool,
 }
 
+impl ShownProof {
+    fn new(print: ProofKey) -> Self {
+        Self { print, replayed: false }
+    }
+}
+
 /// An event's id and text, each as 32 bits of a hash. This is enough to detect a change at one offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ContentHash {
@@ -161,7 +167,7 @@ impl RecentEvents {
                     shown_elsewhere.push((proof.offset, known));
                     index.share(print, location);
                 }
-                _ => index.add_proof(ShownProof { print, replayed: false }, location, capacity),
+                _ => index.add_proof(ShownProof::new(print), location, capacity),
             }
         }
         shown_elsewhere
@@ -190,7 +196,7 @@ impl RecentEvents {
         for (digest, location) in shown {
             let print = print_of(digest);
             if !index.proofs.contains_key(&print) {
-                index.add_proof(ShownProof { print, replayed: false }, *location, capacity);
+                index.add_proof(ShownProof::new(print), *location, capacity);
             }
         }
     }

@@ -9,7 +9,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use flate2::bufread::GzEncoder;
-use futures_util::future::OptionFuture;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
 use url::Url;
@@ -145,7 +144,10 @@ impl Webhook {
     }
 
     async fn token(&self) -> Result<Option<HeaderValue>, RequestRefusal> {
-        OptionFuture::from(self.tokens.as_ref().map(Tokens::authorization)).await.transpose()
+        match &self.tokens {
+            Some(tokens) => tokens.authorization().await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Interprets a response, and adds a hint to the error.

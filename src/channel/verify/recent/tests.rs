@@ -22,8 +22,7 @@ impl Limited {
         content: ContentHash,
         proof: Option<ProofKey>,
     ) -> Result<Option<EventLocation>, Alarm> {
-        let proof = proof.map(|print| ShownProof { print, replayed: false });
-        self.0.admit(location, content, proof, self.1).map(|admitted| admitted.duplicate_at)
+        self.0.admit(location, content, proof.map(ShownProof::new), self.1).map(|admitted| admitted.duplicate_at)
     }
 
     fn replay(&mut self, location: EventLocation, content: ContentHash, print: ProofKey) -> Result<Admitted, Alarm> {
@@ -172,8 +171,7 @@ fn proofs_in_the_ledger_are_known_and_shared_ones_are_reported() {
     let delivered = |offset| ledger::Proof { digest: [7; 16], offset: Offset::new(offset).unwrap() };
     assert_eq!(recent.remember(at(1, 0).channel_id, &[delivered(5)]), []);
     assert_eq!(recent.remember(at(2, 0).channel_id, &[delivered(9)]), [(Offset::new(9).unwrap(), at(1, 5))]);
-    let admitted =
-        recent.lock().admit(at(1, 6), signed(6, 1), Some(ShownProof { print: proof(7), replayed: false }), 10);
+    let admitted = recent.lock().admit(at(1, 6), signed(6, 1), Some(ShownProof::new(proof(7))), 10);
     assert_eq!(admitted, Err(Alarm::DuplicateProof(at(1, 5))));
 }
 
