@@ -196,7 +196,7 @@ async fn pass_on(shared: &RunContext, intake: &mut Intake, batch: Batch, source:
     };
     let looking_ahead = async {
         loop {
-            // A difference is found again by the first request after the lanes have accepted the batch.
+            // The intake is in use. The first request after the batch was passed on finds a difference again.
             let _differs = look_ahead(shared, source, next_look).await;
         }
     };

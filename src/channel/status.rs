@@ -107,7 +107,7 @@ pub struct ChannelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_error: Option<Problem>,
     /// The error that prevents the comparison of the service's history with the sinks. `None` after a complete comparison. With an
-    /// error, the results in `lanes` are those of an earlier comparison.
+    /// error, the results in `lanes` come from an earlier comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compare_error: Option<Problem>,
     /// The last error of the channel's reading since the daemon started, even if the error is resolved.

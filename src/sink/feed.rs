@@ -169,7 +169,7 @@ pub struct ConsumerState {
     pub through: i64,
     /// The end of the lease. `None` if no lease is valid.
     pub leased_until: Option<Timestamp>,
-    /// When the first row after the cursor was delivered. `None` without such a row.
+    /// When the first row after the cursor was delivered. `None` if no row follows the cursor.
     pub waiting_since: Option<Timestamp>,
     /// Whether the event directly after the cursor was deleted.
     pub is_gone: bool,
@@ -182,7 +182,7 @@ pub struct ChannelPosition {
     pub channel: Uuid,
     /// Its positions.
     pub position: FeedPosition,
-    /// When the oldest row was delivered. `None` without such a row.
+    /// When the oldest row was delivered. `None` if the channel has no row.
     pub oldest_since: Option<Timestamp>,
 }
 

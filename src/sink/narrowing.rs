@@ -8,8 +8,8 @@
 //! 2. The target is offered other content, which does not stay there: made-up content, and content of other events. A table
 //!    gets it in a transaction that is rolled back, a topic in a transaction that is aborted. A limit that the target has
 //!    stated, such as a maximum size, is compared without an offer.
-//! 3. If the target accepts any other content, the refusal is the event's fault. If it refuses all of it, the refusal is the
-//!    target's fault: the lane waits until an operator acts, and no event becomes a dead letter.
+//! 3. If the target accepts any other content, the refusal is the event's fault. If it refuses all other content, the refusal
+//!    is the target's fault: the lane waits until an operator acts, and no event becomes a dead letter.
 //!
 //! A refusal that is known to concern the target, such as a full disk, a lock or a missing answer, is not narrowed. Nothing
 //! can be offered to a webhook without effect: the lane of a webhook offers it the next event instead.
@@ -21,7 +21,7 @@ use super::{Fault, SinkError};
 /// The maximum number of other events that are offered.
 pub(crate) const OTHERS: usize = 3;
 
-/// What the target did with other content than a refused event. The variants are in order of their weight: one accepted
+/// Whether the target accepts content other than a refused event. The variants are in order of their weight: one accepted
 /// content is enough, because a refused content may have a fault of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OtherContent {
@@ -38,8 +38,8 @@ impl OtherContent {
         if is_accepted { Self::Accepted } else { Self::Refused }
     }
 
-    /// The result of an offer of other content. `offered` is whether other content existed, or the error. `is_refusal` decides whether an error is a
-    /// refusal of the content. Any other error is returned.
+    /// The result of an offer of other content. `offered` is whether other content existed, or the error. `is_refusal` decides
+    /// whether an error is a refusal of the content. Any other error is returned.
     pub(crate) fn of<E>(offered: Result<bool, E>, is_refusal: fn(&E) -> bool) -> Result<Self, E> {
         match offered {
             Ok(has_content) => Ok(if has_content { Self::Accepted } else { Self::Untried }),

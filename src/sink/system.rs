@@ -37,9 +37,9 @@ pub(super) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Why a sink that syncs its files at this path acknowledges events before they are on a disk: the path, or the
-/// directory in which it would be created, is in a file system that keeps its files in memory. Such a file system
-/// acknowledges a sync, but loses its files when the machine loses power or restarts. `None` for other file systems.
+/// Why a sink that syncs its files at this path acknowledges events before they are on a disk. The reason is a file system
+/// that keeps its files in memory: it acknowledges a sync, but loses its files when the machine loses power or restarts. If
+/// the path does not exist, its directory is examined. `None` for other file systems.
 pub(super) async fn early_ack(path: PathBuf) -> Option<String> {
     const TMPFS: i128 = 0x0102_1994;
     let shown = path.display().to_string();
@@ -58,7 +58,7 @@ pub(super) fn other_kind(metadata: &Metadata) -> Option<&'static str> {
     }
 }
 
-/// Where a file will be created that does not exist. A symbolic link to a missing file leads to that file.
+/// The path at which a missing file will be created. If the path is a symbolic link, the file is created at the link's target.
 pub(super) fn target_of(path: &Path) -> PathBuf {
     fs::read_link(path).map_or_else(|_| path.to_owned(), |target| directory_of(path).join(target))
 }

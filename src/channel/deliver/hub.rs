@@ -156,9 +156,9 @@ impl Hub {
         if is_full && late.cause != Cause::Proof { self.detach_full(&mut inner, is_meant) } else { !is_full }
     }
 
-    /// Detaches those of these lanes whose queues had no room for late events for [`MAX_WAIT`], if another lane has room. Late
-    /// events are offered in order, so a full lane delays the late events of all lanes. Returns whether none of the attached
-    /// lanes is full any more.
+    /// Detaches a lane if its queue had no room for late events for [`MAX_WAIT`], and another lane has room. Only the lanes of
+    /// these sinks are examined. Late events are offered in order, so a full lane delays the late events of all lanes. Returns
+    /// whether none of the attached lanes is full any more.
     fn detach_full(&self, inner: &mut Inner, is_meant: impl Fn(&Arc<str>) -> bool) -> bool {
         let has_room = inner.attached().any(|(_, lane)| lane.queue.capacity() > 0);
         let mut none_is_full = true;

@@ -52,8 +52,8 @@ fn is_running(ledger: &Ledger, id: ReplayId) -> bool {
     ledger.replays().get(&id).is_some_and(|replay| replay.state == ReplayState::Running)
 }
 
-/// Reports the running replays whose sinks are not configured. Such a replay waits until its sink is configured again, or until
-/// an operator cancels it.
+/// Reports the running replays whose sinks are not configured. They wait until their sinks are configured again, or until an
+/// operator cancels them.
 pub(crate) fn report_missing_sinks(shared: &RunContext, lanes: &[LaneSettings]) {
     let channel = &shared.channel.identity.name;
     let is_configured = |sink: &SinkName| lanes.iter().any(|lane| lane.name == *sink);

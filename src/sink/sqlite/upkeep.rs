@@ -1,7 +1,7 @@
 //! Deletes rows that exceed `keep_for` or `keep_size`, in small steps, oldest first.
 //!
 //! `keep_for` does not delete rows that one of the consumers in `keep_for_consumers` has not committed. `keep_size` does: the disk must
-//! not fill up because a consumer stands still.
+//! not fill up because a consumer commits nothing.
 //!
 //! The log counts toward `keep_size`. It is written into the main file first. A program that reads the database in one long
 //! transaction prevents this, and the log grows. This is reported. The log then counts at most half of `keep_size`, because

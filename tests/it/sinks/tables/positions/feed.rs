@@ -113,7 +113,7 @@ fn batch(rng: &mut StdRng) -> Vec<Message> {
 
 /// A repeat of an event that has a row.
 fn repeat(expected: &BTreeMap<(i64, String), i64>) -> Vec<Message> {
-    let repeated = expected.keys().next().expect("there is a row");
+    let repeated = expected.keys().next().expect("a row exists");
     vec![event(repeated.0, Uuid::try_parse(&repeated.1).ok().map(|id| id.as_u128()))]
 }
 
@@ -203,7 +203,7 @@ async fn concurrent_writers_of_one_channel_leave_no_gap_and_store_each_event_onc
     assert_eq!(database.psql("select distinct position from events_progress"), ["850"]);
 }
 
-/// Makes the tables those of a version without positions, whose rows were delivered in the order 7, 6, …
+/// Removes the positions, as if an older version had created the tables. The rows then count as delivered in the order 7, 6, …
 const WITHOUT_POSITIONS: &str = "alter table events drop column position; alter table events_progress drop column position; \
     update events set delivered = now() - event_offset * interval '1 minute'";
 
